@@ -42,8 +42,8 @@ pub(crate) async fn sqlite(
     Ok(compare("crash takeover, SQLite", "a blocked kernel lock", measured, baseline))
 }
 
-/// A lock does not wait for a disk, but a grant must. So there are two baselines: the lock alone, and the lock with a
-/// durable write after it.
+/// Compare the takeover with two baselines: the lock alone, and the lock with a durable write after it. A lock does not
+/// wait for a disk, but a grant must.
 fn compare(
     what: &str,
     lock: &str,
@@ -108,7 +108,7 @@ pub(crate) async fn takeover(how: &HolderSpec<'_>, url: &str, round: u32) -> Res
 async fn advisory(bench: &ElectionsBench, url: &str) -> Result<CrashBaseline, BenchError> {
     let mut holder = helper(&bench.program, &["bench", "hold-advisory"], url, lock_holder::HELD).await?;
     let mut connection = PgConnection::connect(url).await?;
-    // Once before, so that the server process has planned the statement; that of a candidate has too.
+    // Warm up: the server process of a candidate has planned its statements before too.
     connection.execute(DURABLE_WRITE).await?;
     let wait = tokio::spawn(async move {
         connection.execute(lock_holder::ADVISORY_LOCK).await?;

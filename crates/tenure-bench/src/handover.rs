@@ -94,8 +94,8 @@ impl HandoverPair {
         Ok(times)
     }
 
-    /// A session whose heartbeats are durable. On SQLite this needs an owner: heartbeats of other sessions end with the
-    /// machine and do not wait for the disk.
+    /// A session whose heartbeats are durable. On SQLite, only heartbeats of a session with an owner are: other
+    /// sessions cannot outlive the machine, so their heartbeats do not wait for the disk.
     async fn durable_session(&self) -> Result<SessionId, BenchError> {
         let [process, _] = &self.processes;
         if !self.is_sqlite {

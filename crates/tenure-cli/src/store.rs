@@ -249,7 +249,8 @@ async fn open_session(options: StoreOptions, args: &CandidateArgs) -> Result<Ten
     Ok(tenure)
 }
 
-/// Rejects a `--renew-deadline` below two thirds of the lease. The renew deadline is fixed; a shorter one needs a shorter lease.
+/// Rejects a `--renew-deadline` below two thirds of the lease. The renew deadline is fixed; a shorter one needs a
+/// shorter lease.
 fn check_deadline(args: &CandidateArgs, timing: &tenure::Timing) -> Result<(), CliError> {
     match args.renew_deadline {
         Some(deadline) if deadline < timing.trust() => Err(CliError::usage(format!(

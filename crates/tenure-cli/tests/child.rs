@@ -16,7 +16,7 @@ use std::time::Duration;
 use child::{ChildExit, SpawnError, Streams, boottime_ns};
 use rig::{Place, SECOND_NS, ending, kill, last_stamp_ns, lives, spawn, stop, until};
 
-/// Writes the time to a file while it lives, and ignores SIGTERM.
+/// Shell function that writes the boot time to a file while it runs, and ignores SIGTERM.
 const STAMPS: &str = r#"stamps() { trap "" TERM; while :; do read -r up idle </proc/uptime; echo "$up" >>$1; sleep 0.005; done; }"#;
 
 #[test]
@@ -144,7 +144,7 @@ fn if_both_are_killed_surviving_descendants_hold_the_lock() {
     tree.supervisor.wait().unwrap();
     assert!(lives(escaped) && lock.try_lock().is_err());
     kill("KILL", escaped);
-    // The child of the main process may be left too: it is an orphan in the same session.
+    // A child of the main process may have survived as an orphan in its process group.
     Command::new("pkill").args(["-KILL", "-g", &tree.main.to_string()]).status().unwrap();
     until("the lock is free", || lock.try_lock().is_ok());
 }

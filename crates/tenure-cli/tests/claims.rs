@@ -1,4 +1,5 @@
-//! `tenure tasks`, `work`, `queues`, `workers` and `pools` with real processes, on SQLite and PostgreSQL and through a server.
+//! `tenure tasks`, `work`, `queues`, `workers` and `pools` with real processes, on SQLite and PostgreSQL and through a
+//! server.
 
 #![allow(unreachable_pub, dead_code)]
 

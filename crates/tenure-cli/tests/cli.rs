@@ -99,7 +99,7 @@ fn candidate_count(world: &World) -> usize {
     world.json(&["elections", "show", "nightly", "-o", "json"])["candidates"].as_array().map_or(0, Vec::len)
 }
 
-/// The leader and the last sign of its child.
+/// Waits for a leader whose child works. Returns the leader's name and the last sign of its child.
 fn leader_and_sign(world: &World) -> (String, Sign) {
     let mut found = None;
     let works = || {

@@ -1,5 +1,5 @@
-//! Soft elections with real processes: one leader without a network split, one on each side during a split, and one soon after it
-//! heals. The tests measure how long two leaders overlap.
+//! Soft elections with real processes: one leader without a network split, one on each side during a split, and one
+//! soon after it heals. The tests measure how long two leaders overlap.
 
 #![allow(unreachable_pub, dead_code)]
 
@@ -219,7 +219,7 @@ impl Apart {
     /// Waits for one leader after healing, and checks how long two overlapped.
     fn heals(&self, how: &str, cut_us: u64) {
         let healed = wall_us();
-        // One leader, for longer than a pause on a busy machine.
+        // Only `here` works, for longer than the pauses of a busy machine.
         let alone = || {
             last_sign(&self.world, "here")
                 > last_sign(&self.world, "there").max(Some(healed)).map(|at| at + ALONE_US)

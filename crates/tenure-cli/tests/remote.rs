@@ -65,7 +65,7 @@ async fn holders_keep_their_leases_while_servers_hang_and_die() {
     for n in 0..6 {
         holders.push(Holder::elected(&all, &format!("holder-{n}")).await);
     }
-    // These know one server only, and learn the others from it.
+    // The next holders know only one server and learn the addresses of the others from it.
     until("the servers know one another", || plain::replicas(&urls[0]) == 3, || world.logs());
     for (n, url) in urls.iter().enumerate() {
         holders.push(Holder::elected(url, &format!("told-of-{n}")).await);

@@ -1,4 +1,5 @@
-//! Tests that span several stores, with real processes: a separate election store, migration between stores, Raft members, advice.
+//! Tests that span several stores, with real processes: a separate election store, migration between stores, Raft
+//! members, advice.
 
 #![allow(unreachable_pub, dead_code)]
 

@@ -7,7 +7,7 @@ pub trait Entropy {
     /// The next 64 random bits.
     fn next_u64(&mut self) -> u64;
 
-    /// `d`, extended at random by up to a quarter, so that replicas do not act in lockstep.
+    /// Returns `d` plus a random part of up to a quarter of `d`, so that replicas do not act in lockstep.
     fn jitter(&mut self, d: Duration) -> Duration {
         let quarter = u64::try_from(d.as_nanos() / 4).unwrap_or(u64::MAX);
         if quarter == 0 { d } else { d + Duration::from_nanos(self.next_u64() % quarter) }

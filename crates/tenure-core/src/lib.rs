@@ -1,6 +1,6 @@
 //! The rules of Tenure as pure functions and state machines.
 //!
-//! This crate decides and performs no I/O. It reads no clock, draws no randomness and opens no connection. Time
+//! This crate makes decisions and performs no I/O. It reads no clock, draws no randomness and opens no connection. Time
 //! ([`BootInstant`]) and randomness ([`Entropy`]) are arguments. The lease machine returns commands and events
 //! ([`StoreCommand`](rules::lease::StoreCommand), [`LeaseEvent`](rules::lease::LeaseEvent)) and receives responses as
 //! inputs ([`LeaseInput`](rules::lease::LeaseInput)). The `tenure` crate drives these rules against a real store;

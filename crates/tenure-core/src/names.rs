@@ -37,7 +37,7 @@ pub enum NameError {
     /// The name has too many bytes.
     #[error("the name has {0} bytes; at most {NAME_MAX} are allowed")]
     TooLong(usize),
-    /// The name has a character that is not allowed, or not allowed in the first place.
+    /// The name has a character that is not allowed, or that is not allowed as the first character.
     #[error(
         "name {name:?} has {found:?} at position {position}; use letters, digits, '.', '_', ':' or '-', \
          starting with a letter or digit"
@@ -130,8 +130,9 @@ impl fmt::Display for ElectionKey {
 
 /// Id of a session: 128 random bits that identify one run of one process.
 ///
-/// Names chosen by users may repeat: all replicas of a deployment may have the same node name, and a lease keyed by
-/// it would be held by all of them. Users see the candidate's name; the rules compare only session ids.
+/// The rules compare only session ids; users see the name of the candidate. Names chosen by users may repeat: all
+/// replicas of a deployment may have the same node name, and all of them would hold a lease that is identified by that
+/// name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]

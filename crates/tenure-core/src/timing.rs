@@ -99,8 +99,8 @@ impl Timing {
         silence_limit(self.lease)
     }
 
-    /// Timeout of a store call: half a heartbeat interval, so that after a lost heartbeat two more fit before trust
-    /// runs low.
+    /// Timeout of a store call: half a heartbeat interval, so that after a lost heartbeat two more can be sent before
+    /// trust expires.
     pub fn request_timeout(&self) -> Duration {
         (self.beat / 2).max(Duration::from_millis(100))
     }

@@ -11,12 +11,12 @@ pub const EPOCH_MAX: u32 = (1 << 13) - 1;
 /// 2026-01-01, in days since 1970.
 const EPOCH_DAY_ZERO: i64 = 20_454;
 
-/// The lowest epoch that may follow `stored`. `wall_ms` is the wall clock in milliseconds since 1970.
+/// Returns the lowest epoch that may follow `stored`. `wall_ms` is the wall clock in milliseconds since 1970.
 ///
-/// The epoch includes the days since 2026, so that a copy that is older than the last change of the epoch still gets
-/// a greater one, unless both changes happened on the same day. The clock only makes the epoch larger, so a wrong
-/// clock wastes numbers but is safe. The result is at least 2, because a first epoch (0, or 1 on PostgreSQL) follows
-/// no other.
+/// The epoch is at least the number of days since 2026. A restored copy that is older than the last change of the epoch
+/// therefore still gets a greater epoch than the original, unless both changes happened on the same day. The clock can
+/// only raise the epoch, so a wrong clock wastes numbers but is safe. The result is at least 2, because 0 and 1 (on
+/// PostgreSQL) are first epochs, which follow no other.
 ///
 /// ```
 /// use tenure_core::next_epoch;
@@ -85,14 +85,14 @@ impl Token {
         Token((epoch as u64) << GRANT_BITS)
     }
 
-    /// The token of the next grant, on a store with this epoch (0 if it has none).
+    /// The token of the next grant, on a store with this epoch (0 if the store has no epoch).
     #[must_use]
     pub const fn next(self, epoch: u32) -> Token {
         let floor = Token::first(epoch).0;
         Token(if self.0 > floor { self.0 } else { floor } + 1)
     }
 
-    /// Epoch of the store at the time of the grant; 0 if it has none.
+    /// Epoch of the store at the time of the grant; 0 if the store has no epoch.
     pub const fn epoch(self) -> u32 {
         (self.0 >> GRANT_BITS) as u32
     }
@@ -112,7 +112,7 @@ impl fmt::Display for Token {
     }
 }
 
-/// Parses `epoch.grant` or a bare number. The two forms cannot be confused.
+/// Parses `epoch.grant` or a bare number.
 impl FromStr for Token {
     type Err = std::num::ParseIntError;
     fn from_str(s: &str) -> Result<Self, Self::Err> {

@@ -11,7 +11,7 @@
 //! | [`access`] | authentication and authorization of every route |
 //! | [`snapshot`] | cached copies of the store |
 //! | [`api`] | `/v1` and the OpenAPI document |
-//! | [`pages`] | the dashboard |
+//! | [`web`] | the dashboard |
 //! | [`problem`] | error responses |
 //! | [`route`] | the table of all routes with their required permissions |
 

@@ -26,10 +26,10 @@ use crate::metrics::{ActiveMetric, RejectReason, names, rejected};
 use crate::problem::Problem;
 use crate::settings::{Limits, Timeouts};
 
-/// Number of accounts from which on empty ones are removed.
+/// Number of accounts at which empty ones are removed for the first time.
 const ACCOUNTS_KEPT: usize = 1024;
 
-/// All accounts.
+/// Limits, permit pools and accounts of all principals.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     limits: Limits,
@@ -68,7 +68,7 @@ impl Account {
     }
 }
 
-/// Counted objects.
+/// Kind of object that an account counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Connection,
@@ -94,7 +94,7 @@ pub(crate) enum RequestLane {
     Unauthenticated,
 }
 
-/// Bytes that the server keeps for a principal.
+/// Direction of the bytes that the server keeps for a principal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// Request bodies, until the request is answered.
@@ -115,7 +115,7 @@ pub(crate) struct Permit {
 #[derive(Debug)]
 pub(crate) struct RequestPermit {
     held: Permit,
-    /// Returned by a request that only waits.
+    /// `None` once the request only waits and has returned its permit.
     permit: Option<OwnedSemaphorePermit>,
     _gauged: ActiveMetric,
 }

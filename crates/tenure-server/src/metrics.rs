@@ -281,7 +281,7 @@ fn labels_of(group: &GroupKey) -> [(&'static str, String); 3] {
     ]
 }
 
-/// Counts an object in a gauge while it exists.
+/// Guard that counts an object in a gauge while it exists.
 #[derive(Debug)]
 pub(crate) struct ActiveMetric(&'static str);
 

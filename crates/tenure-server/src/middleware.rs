@@ -216,7 +216,7 @@ mod tests {
         panic!("deliberate panic of the test")
     }
 
-    /// An access token that was sent as `x-request-id` by mistake appeared in the log.
+    /// Regression: An access token that was sent as `x-request-id` by mistake appeared in the log.
     #[test]
     fn possible_secrets_are_rejected_as_request_ids() {
         let token = crate::access::access_token::AccessToken::generate(tenure::runtime::random).text;

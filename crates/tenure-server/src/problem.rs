@@ -120,7 +120,7 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Problem {
         let again = "the outcome is unknown; retry; see the server's log";
         let problem = match error.kind {
-            // About the request, so the client may see it.
+            // The message is about the request, so the client may see it.
             ErrorKind::Request => {
                 return Problem::from_message(
                     StatusCode::UNPROCESSABLE_ENTITY,
@@ -128,7 +128,7 @@ impl From<StoreError> for Problem {
                     &error.message,
                 );
             }
-            // About the features of the store: not secret, and permanent.
+            // The message is about features of the store. It reveals no secret, and the error is permanent.
             ErrorKind::Unsupported => {
                 return Problem::from_message(StatusCode::NOT_IMPLEMENTED, "unsupported", &error.message);
             }

@@ -1,8 +1,8 @@
 //! Quotas of objects per namespace.
 //!
-//! Objects are created by naming them, so a client could create any number, and each costs every server
-//! memory and every scrape a line. Objects are counted in the snapshot, plus those created through this
-//! server since; other replicas and direct clients of the store may add some meanwhile.
+//! A request that names a new object creates it, so a client could create any number. Each object costs
+//! memory on every server and a line in every scrape. Objects are counted in the snapshot, plus those created
+//! through this server since; other replicas and direct clients of the store may add some meanwhile.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -131,7 +131,8 @@ pub(crate) enum Object<'a> {
 pub(crate) struct RecentlyCreated(Mutex<HashMap<(Kind, Name), HashMap<String, BootInstant>>>);
 
 impl RecentlyCreated {
-    /// Count a new object of a namespace; false if it exceeds the quota.
+    /// Count a new object of a namespace; false if it exceeds the quota. `known` objects are in the snapshot,
+    /// `most` is the quota, and `is_known` tells whether the snapshot contains a name.
     fn admit(
         &self,
         (kind, namespace): (Kind, &Name),

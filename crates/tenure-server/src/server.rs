@@ -21,7 +21,7 @@ const OTHER_FILES: usize = 256;
 /// Maximum time to leave the election of the replicas, in addition to the drain timeout.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Running server. On drop it stops listening at once and leaves the other replicas if possible.
+/// Running server. On drop it stops listening at once and leaves the election of the replicas if possible.
 pub struct Server {
     app: App,
     addresses: Vec<BoundAddress>,
@@ -35,7 +35,7 @@ pub struct Server {
     scheduler: Mutex<Option<Scheduler>>,
 }
 
-/// Reason why a server did not start. Nothing is left behind.
+/// Reason why a server did not start. A failed start leaves nothing behind.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -60,7 +60,8 @@ pub enum StartError {
 }
 
 impl Server {
-    /// Start a server on a store.
+    /// Start a server on a store: bind the listeners, join the election of the replicas, and start the
+    /// scheduler, the webhooks and the broker candidate.
     pub async fn start(mut settings: Settings, store: Arc<dyn Store>) -> Result<Server, StartError> {
         limit_connections(&mut settings.limits);
         let tls = settings.tls.as_ref().map(Tls::read).transpose()?;
@@ -121,7 +122,8 @@ impl Server {
         &self.tenure
     }
 
-    /// Stop listening, let current requests finish within the drain timeout, and leave the other replicas.
+    /// Stop listening, let current requests finish within the drain timeout, and leave the election of the
+    /// replicas.
     pub async fn shutdown(&self) {
         self.app.close();
         if !self.listening.drain(self.drain).await {
@@ -154,7 +156,8 @@ impl Server {
         }
     }
 
-    /// Complete, with the reason, when the store can never respond again and the process must be restarted.
+    /// Wait until the store has stopped permanently, and return the reason. The process must then be
+    /// restarted.
     pub async fn store_failed(&self) -> StoreError {
         self.app.store.failed().await
     }

@@ -162,7 +162,8 @@ impl BoundAddress {
     }
 }
 
-/// Limits on concurrency and size. A request beyond a limit is rejected with a retry delay.
+/// Limits on concurrency and size; each field is a maximum unless it says otherwise. A request beyond a limit
+/// is rejected with a retry delay.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Connections in total.
@@ -259,7 +260,7 @@ impl Default for Limits {
     }
 }
 
-/// Timeouts.
+/// Timeouts. Each field is the maximum duration of the step that it names.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
     /// TLS handshake.

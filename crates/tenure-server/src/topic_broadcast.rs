@@ -184,7 +184,7 @@ async fn read(
     Ok(fit)
 }
 
-/// Tells subscribers that the broadcast has ended, on any exit.
+/// Guard that ends the broadcast for its subscribers, however the task ends.
 struct BroadcastEndGuard(Weak<TopicBroadcast>);
 
 impl Drop for BroadcastEndGuard {

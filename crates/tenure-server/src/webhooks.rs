@@ -39,7 +39,8 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_millis(300);
 const UNSUPPORTED_INTERVAL: Duration = Duration::from_secs(60);
 /// Number of events per read, and of keys sent concurrently.
 const BATCH: (usize, usize) = (64, 16);
-/// Maximum duration of one handler call: longer than any webhook request, of which one call has few.
+/// Maximum duration of one handler call. It exceeds the timeout of a webhook request, and one call sends only
+/// a few requests.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a stopping server waits for its requests.
 const GRACE: Duration = Duration::from_secs(5);
@@ -118,7 +119,7 @@ async fn run(app: &App, tenure: &Tenure) {
     }
 }
 
-/// Start and stop consumers to match the webhooks in the store; whether some could not be started.
+/// Start and stop consumers to match the webhooks in the store. Returns whether some could not be started.
 async fn adjust(
     tenure: &Tenure,
     sender: &Arc<WebhookSender>,
@@ -189,7 +190,7 @@ async fn begin(
         .await
 }
 
-/// Send events one after the other.
+/// Send the events of a batch one after the other. Stops at the first failure.
 async fn deliver(
     sender: &WebhookSender,
     settings: &RwLock<WebhookSettings>,
@@ -201,7 +202,8 @@ async fn deliver(
         if !sent.has(event.id, token) {
             let now = settings.read().unwrap_or_else(PoisonError::into_inner).clone();
             sender.send_event(&now, batch.group(), event).await?;
-            // Remember at once: if a later event fails or the call is interrupted, they are delivered again.
+            // Remember the event at once: if a later event fails or the call is interrupted, this event is
+            // delivered again.
             sent.remember(event.id, token);
         }
     }
@@ -219,8 +221,8 @@ async fn pause_group(store: &dyn Store, group: &GroupKey, message: String) -> Ha
     HandlerError::transient(message)
 }
 
-/// Events sent in a call that failed later: they are not sent again when they are delivered under the same
-/// token.
+/// Events that were sent in a call that failed later. They are not sent again if they are delivered again
+/// under the same token.
 #[derive(Default)]
 struct UncommittedDeliveries(Mutex<HashMap<EventId, Token>>);
 

@@ -10,8 +10,8 @@ use tenure::runtime::Runtime;
 use tenure_core::{Entropy, SplitMix};
 use tokio::sync::watch;
 
-/// How often the test yields to let every task finish its work. All work between two instants of this clock is in
-/// memory, so a task needs one turn per message.
+/// Number of times that the test yields so that every task can finish its work. All work between two instants of this
+/// clock is in memory, so a task needs one turn per message.
 const TURNS: usize = 200;
 
 /// A manual clock with seeded randomness. Clones share it.
@@ -28,8 +28,8 @@ const TURNS: usize = 200;
 /// # });
 /// ```
 ///
-/// It also has a wall clock, which an in-memory store and all schedules use. Advancing a quarter of a year takes
-/// milliseconds if the lease is long, because the clock stops at every heartbeat.
+/// The clock also has a wall clock, which an in-memory store and all schedules use. The clock stops at every heartbeat,
+/// so use a long lease for long periods: a quarter of a year then takes milliseconds.
 ///
 /// ```
 /// # tenure_testkit::block_on(async {
@@ -70,7 +70,7 @@ pub struct ManualClock {
 
 struct Inner {
     now: watch::Sender<BootInstant>,
-    /// Lead of the wall clock, in milliseconds.
+    /// How far the wall clock is ahead of the clock, in milliseconds.
     wall_ahead_ms: AtomicI64,
     sleepers: Mutex<BTreeSet<(BootInstant, u64)>>,
     next_sleeper: AtomicU64,
@@ -103,7 +103,8 @@ impl ManualClock {
         self.settle().await;
     }
 
-    /// Sets the wall clock: `2026-02-01T00:00:00Z`. Wakes no task, as on a machine whose clock is set.
+    /// Sets the wall clock, for example to `2026-02-01T00:00:00Z`. Wakes no sleeping task, as when an operator sets the
+    /// clock of a machine.
     ///
     /// # Panics
     ///
@@ -119,7 +120,7 @@ impl ManualClock {
         self.inner.wall_ahead_ms.fetch_add(by_ms, Ordering::SeqCst);
     }
 
-    /// Lets every task do its work at this instant.
+    /// Yields until every task has done its work at this instant.
     pub async fn settle(&self) {
         for _ in 0..TURNS {
             tokio::task::yield_now().await;
@@ -148,7 +149,7 @@ impl Runtime for ManualClock {
                 return;
             }
             let _sleeper = Sleeper::new(self, at);
-            // The clock outlives its sleepers.
+            // The wait cannot fail, because the clock outlives its sleepers.
             let _ = now.wait_for(|now| *now >= at).await;
         })
     }

@@ -27,7 +27,7 @@ use tenure::{ElectionKey, Elector, Name, SessionId, Tenure, Token};
 
 use crate::ManualClock;
 
-/// Lease of every replica, shorter than the default: a replica that is cut off loses leadership after 7 s, and
+/// Lease of every replica. It is shorter than the default: a replica that is cut off loses leadership after 7 s, and
 /// another one leads after 11 s.
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -143,17 +143,18 @@ impl<B> PartitionableStore<B> {
         PartitionableStore { store, cut, hung, blind, calls: Arc::default() }
     }
 
-    /// Cuts or restores the link. While it is cut, every call fails before it reaches the store.
+    /// Cuts or restores the link. While the link is cut, every call fails before it reaches the store.
     pub fn cut(&self, cut: bool) {
         self.cut.store(cut, Ordering::SeqCst);
     }
 
-    /// Makes all further calls hang, or stops that. A call that hangs never returns.
+    /// Makes all later calls hang forever (`true`), or lets later calls through again (`false`).
     pub fn hang(&self, hung: bool) {
         self.hung.store(hung, Ordering::SeqCst);
     }
 
-    /// Makes only observations fail, or stops that: changes meanwhile are missed.
+    /// Makes observations fail (`true`) or succeed again (`false`), so that the client misses changes. Other calls
+    /// succeed.
     pub fn fail_observations(&self, blind: bool) {
         self.blind.store(blind, Ordering::SeqCst);
     }
@@ -273,7 +274,7 @@ impl<B: AccessStore> AccessStore for PartitionableStore<B> {
     }
 }
 
-/// Forwards each call over the link. Properties of the store need no link.
+/// Forwards each call over the link. Properties of the store are read without the link.
 macro_rules! forwarded {
     ($port:ident { $(known $fact:ident;)* $(fn $call:ident($($name:ident: $of:ty),*) -> $response:ty;)* }) => {
         #[async_trait]

@@ -35,7 +35,7 @@ async fn a_full_pool_evicts_the_oldest_connection_of_the_address_with_the_most()
     for _ in 0..3 {
         all.push(silent(admission.admit(host(2)).await));
     }
-    // One connection from another host, and then one more from the host with the most.
+    // The pool is full. A connection from host 3 and another one from host 2 each evict one of host 2.
     all.push(silent(admission.admit(host(3)).await));
     all.push(silent(admission.admit(host(2)).await));
     let over: Vec<bool> = all.iter().map(|connection| connection.is_finished()).collect();

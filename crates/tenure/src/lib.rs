@@ -63,10 +63,10 @@
 //!
 //! # Schedules
 //!
-//! Schedules are kept in the same store. Of all processes that run a [`Scheduler`], one fires them: each tick
-//! once, as an event, a task, a webhook or a call of a tick handler, also across crashes, clock changes and
-//! daylight saving time. See [`ScheduleBuilder`] for the rule and the target of a schedule, and [`Schedules`]
-//! to list and change schedules.
+//! Schedules are kept in the same store. The processes that run a [`Scheduler`] elect one leader, which fires
+//! each tick once: as an event, a task, a webhook or a call of a tick handler. This holds across crashes, clock
+//! changes and daylight saving time. See [`ScheduleBuilder`] for the rule and the target of a schedule, and
+//! [`Schedules`] to list and change schedules.
 //!
 //! ```
 //! # use tenure::{ScheduleBuilder, Tenure, store::memory::MemoryStore};
@@ -102,24 +102,23 @@
 //!
 //! # Guarantees
 //!
-//! At any moment, at most one process considers itself the leader. On SQLite this holds because the kernel
-//! knows which processes are dead; on PostgreSQL it holds while clock *rates* are within 1.2× of one another.
-//! [`Leadership::is_leader`] compares the clock at every call and never reads a flag. Every leadership carries
+//! At any moment, at most one process considers itself the leader. On SQLite all processes share the clock of one
+//! machine, and the kernel reports which processes are dead. On PostgreSQL this holds while clock *rates* are
+//! within 1.2× of one another. [`Leadership::is_leader`] compares the clock at every call. Every leadership carries
 //! a [`Token`] that only grows. A transaction under [`Leadership::guard`] commits only while the lease is held,
 //! and [`fence`] rejects old tokens on any other database.
 //!
 //! # Limits
 //!
-//! Tenure cannot stop code that continues after leadership was lost and neither checks nor carries the token.
-//! [`Elector::run_while_leader`] drops its future, and `tenure run` kills the process group of its child. All
-//! other code needs the guard or the fence.
+//! When leadership is lost, [`Elector::run_while_leader`] drops its future, and `tenure run` kills the process
+//! group of its child. Tenure cannot stop any other code: such code must use the guard or the fence.
 //!
 //! # Two stores
 //!
 //! Elections can be in one store and tasks, events and schedules in another ([`TenureBuilder::election_store`],
-//! [`store::paired`]): guards in the second store check the tokens of the first. Candidates can move from one
-//! store to another without a moment of two leaders, while each of them leads only where it leads in both
-//! stores ([`DualElector`]).
+//! [`store::paired`]): guards in the second store check the tokens of the first. [`DualElector`] moves
+//! candidates from one store to another: during the move a candidate leads only while it leads in both stores,
+//! so there are never two leaders.
 //!
 //! # Features
 //!

@@ -1,17 +1,18 @@
 //! Resources of a pool: requests and leases.
 //!
 //! A request *waits* until a resource matches, is *granted*, and ends: released, cancelled or expired. The
-//! store is the authority. A granted resource is leased under the heartbeats of the session, until the claim
-//! timeout, or both, and carries a token that grows with every grant of that resource. A waiting caller matches
-//! free resources to requests (for an exclusive pool the broker does it, for all waiting requests in strict
-//! order of priority), waits for a change of the pool
-//! ([`Notification::PoolChanged`](tenure_core::port::Notification)), and polls from time to time in any case.
+//! store is the authority. The lease on a granted resource ends with the session, or at the claim timeout if one
+//! is set. It carries a token that grows with every grant of that resource.
+//!
+//! In a distributed pool, each waiting caller asks the store to match its request. In an exclusive pool, the
+//! broker matches all waiting requests in strict order of priority. A caller tries again when the pool changes
+//! ([`Notification::PoolChanged`](tenure_core::port::Notification)), and polls in case a notification is lost.
 //! When the store fails, the caller gets the error; a request that was created is released as soon as the store
 //! responds.
 //!
 //! **Release.** Several callers of one process may use the same idempotency key, in sequence or concurrently,
-//! and share one request. The last [`PoolRequestInterest`] releases it. Creating and releasing a shared request
-//! exclude each other.
+//! and share one request. The last [`PoolRequestInterest`] releases it. A mutex serializes creating and releasing
+//! a shared request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -106,7 +107,7 @@ impl Pool {
         Ok(ctx.bounded(ctx.store.pool(&self.key)).await?)
     }
 
-    /// Returns the settings of a request for one of its resources.
+    /// Returns a builder for a request for one resource of this pool.
     pub fn request(&self) -> PoolRequestBuilder {
         PoolRequestBuilder {
             pool: self.clone(),
@@ -241,7 +242,7 @@ impl Drop for PoolRequestInterest {
     }
 }
 
-/// Forgets a shared request without callers. Only the map and this caller still refer to it.
+/// Removes a shared request from the map if it has no callers and no other task refers to it.
 fn forget(ctx: &ClientContext, pool: PoolKey, key: String, shared: &Arc<SharedPoolRequest>) {
     let mut shared_requests = locked(&ctx.shared_requests);
     if shared.callers.load(Ordering::Acquire) == 0 && Arc::strong_count(shared) <= 2 {
@@ -249,8 +250,8 @@ fn forget(ctx: &ClientContext, pool: PoolKey, key: String, shared: &Arc<SharedPo
     }
 }
 
-/// Releases a request, whatever its state, unless a new caller has joined. Retries until the store confirms,
-/// because the session that keeps it alive continues.
+/// Releases a waiting or granted request, unless a new caller has joined. Retries until the store confirms,
+/// because the request would otherwise live as long as the session.
 async fn release_request(
     ctx: Arc<ClientContext>,
     pool: PoolKey,
@@ -266,7 +267,7 @@ async fn release_request(
         }
         match ctx.bounded(try_release(&ctx, &pool, &request, id)).await {
             Ok(true) => break,
-            // Granted at this moment: try again.
+            // The store granted the request after it was read, so the token did not match: try again.
             Ok(false) => {}
             Err(error) if error.kind == ErrorKind::Request => break,
             Err(error) => {
@@ -283,7 +284,7 @@ async fn release_request(
     forget(&ctx, pool, request.idempotency_key, &shared);
 }
 
-/// Releases once. Returns whether the request has ended.
+/// Tries once to release the request. Returns whether the request has ended.
 async fn try_release(
     ctx: &ClientContext,
     pool: &PoolKey,
@@ -292,7 +293,7 @@ async fn try_release(
 ) -> Result<bool, StoreError> {
     let view = match id {
         Some(id) => ctx.store.pool_request(&pool.namespace, id).await?,
-        // It is unknown whether the request exists. The same request with the same key returns it.
+        // It is unknown whether the request exists. Creating it again with the same key returns the existing one.
         None => Some(ctx.store.create_pool_request(pool, request).await?),
     };
     match view {
@@ -337,8 +338,8 @@ impl PendingPoolRequest {
         }
     }
 
-    /// Returns the lease, or cancels the request, unless it is granted at this moment or another caller of this
-    /// process waits for it.
+    /// Returns the lease if the request is granted. Otherwise cancels the request, unless another caller of this
+    /// process waits for it, and returns `None`. A grant that happens before the cancellation wins.
     async fn end(
         mut self,
         tenure: Tenure,
@@ -488,7 +489,8 @@ impl ResourceLease {
         }
     }
 
-    /// Restarts the claim timeout with this duration from now.
+    /// Restarts the claim timeout with this duration from now. Fails with [`Error::ResourceLeaseLost`] if the resource
+    /// is no longer held under this token.
     pub async fn heartbeat(&self, claim_timeout: Duration) -> Result<(), Error> {
         // Read the clock before sending: the delay of the response must not extend the lease.
         let sent = self.tenure.ctx().runtime.now();
@@ -497,7 +499,8 @@ impl ResourceLease {
         Ok(())
     }
 
-    /// Releases the resource.
+    /// Releases the resource, and completes when the store has confirmed. If the store fails, returns its error and
+    /// retries the release in the background.
     pub async fn release(mut self) -> Result<(), Error> {
         let released = self.handle(PoolRequestAction::Release).await;
         // A failed release is retried when the lease is dropped.
@@ -518,7 +521,9 @@ impl ResourceLease {
 
     fn loss(&self) -> Option<ClaimLossReason> {
         let ctx = self.tenure.ctx();
-        let (session, trusted, now) = (ctx.session(), ctx.shared.trust.until(), ctx.runtime.now());
+        let (trusted, now) = (ctx.shared.trust.until(), ctx.runtime.now());
+        // Last, as for claims: the old session must not be combined with the deadline of a new one.
+        let session = ctx.session();
         if now >= trusted || session != self.view.request.session {
             return Some(ClaimLossReason::SessionLost);
         }

@@ -51,7 +51,7 @@ impl StreamCipher {
         Ok(StreamCipher { key: LessSafeKey::new(UnboundKey::from(key)), count: 0 })
     }
 
-    /// Uses each counter value once per key. 2^64 frames are never reached.
+    /// Returns the nonce of the next frame. The counter never repeats: no connection sends 2^64 frames.
     fn nonce(&mut self) -> Nonce {
         let mut nonce = [0; 12];
         nonce[4..].copy_from_slice(&self.count.to_be_bytes());

@@ -172,7 +172,10 @@ impl TenureBuilder {
         self
     }
 
-    /// Opens the store and a session on it.
+    /// Opens the store and a session on it. Must be called inside a tokio runtime.
+    ///
+    /// Fails with [`Error::Timing`] if the lease and the heartbeat interval do not fit together, and with
+    /// [`Error::Store`] if the store cannot be opened or no session opens in time.
     pub async fn open(self) -> Result<Tenure, Error> {
         // Reject invalid timing before the store is opened.
         let timing = Timing::new(self.lease.unwrap_or(tenure_core::DEFAULT_LEASE), self.heartbeat_interval)?;
@@ -227,7 +230,7 @@ impl Tenure {
         Tenure::builder().url(url).open().await
     }
 
-    /// Returns the settings of a new client.
+    /// Returns a builder for a client.
     pub fn builder() -> TenureBuilder {
         TenureBuilder {
             store: None,
@@ -241,7 +244,7 @@ impl Tenure {
         }
     }
 
-    /// Returns the settings of a candidate of the election `name`.
+    /// Returns a builder for a candidate of the election `name`.
     pub fn elector(&self, name: impl Into<String>) -> ElectorBuilder {
         ElectorBuilder::new(self.clone(), name.into())
     }
@@ -251,7 +254,7 @@ impl Tenure {
         TaskClient::new(self.clone())
     }
 
-    /// Returns the settings of a worker on the queue `name`.
+    /// Returns a builder for a worker on `queue`.
     pub fn worker(&self, queue: impl Into<String>) -> WorkerBuilder {
         WorkerBuilder::new(self.clone(), queue.into())
     }
@@ -266,22 +269,22 @@ impl Tenure {
         Ok(QueueKey::new(Name::default_namespace(), name.parse()?))
     }
 
-    /// Returns a publisher to the topic `name` of the default namespace.
+    /// Returns a publisher to `topic` in the default namespace.
     pub fn publisher(&self, topic: &str) -> Result<Publisher, Error> {
         Ok(Publisher::new(self.clone(), self.topic(topic)?))
     }
 
-    /// Returns the settings of a member of the group `group` of a topic.
+    /// Returns a builder for a consumer: a member of the consumer group `group` of `topic`.
     pub fn consumer(&self, topic: impl Into<String>, group: impl Into<String>) -> ConsumerBuilder {
         ConsumerBuilder::new(self.clone(), topic.into(), group.into())
     }
 
-    /// Returns the settings of a scheduler. Of all schedulers on a store, one fires at a time.
+    /// Returns a builder for a scheduler. Of all schedulers on a store, one fires at a time.
     pub fn scheduler(&self) -> SchedulerBuilder {
         SchedulerBuilder::new(self.clone())
     }
 
-    /// Returns the schedules of the default namespace.
+    /// Returns a client for the schedules of the default namespace.
     pub fn schedules(&self) -> Schedules {
         Schedules::new(self.clone(), Name::default_namespace())
     }

@@ -36,7 +36,7 @@ fn paired(election_store: impl Store, data_store: impl Store) -> PairedStore {
     PairedStore::new(Arc::new(election_store), Arc::new(data_store)).unwrap()
 }
 
-/// Whether the transaction of a leader commits.
+/// Writes in a transaction guarded by this token. Returns whether the transaction commits.
 async fn writes(database: &FreshDatabase, actor: &TestSession, token: Token) -> bool {
     let mut connection = PgConnection::connect(database.url()).await.unwrap();
     let mut transaction = connection.begin().await.unwrap();
@@ -47,8 +47,8 @@ async fn writes(database: &FreshDatabase, actor: &TestSession, token: Token) -> 
     }
 }
 
-/// The election store grants a lease to a leader that stops before the data store adopts it. The next leader is elected and writes. Then
-/// the first leader continues. Returns whether its write is rejected.
+/// The election store grants a lease to a leader that stalls before the data store adopts the lease. The next
+/// leader is elected and writes. Then the first leader continues. Returns whether its write is rejected.
 async fn a_late_leader_is_rejected(
     election_store: impl Store + Clone,
     data_store: PostgresStore,
@@ -69,7 +69,7 @@ async fn a_late_leader_is_rejected(
     };
     assert!(new > old);
     assert!(writes(database, &next, new).await, "the leader writes");
-    // The second half, late. The data store may not know that the session has ended.
+    // The second half of take_lease arrives late. The data store may not know that the session has ended.
     let by = election_store.identity().await.unwrap();
     let revived = TestSession::open(Arc::new(data_store.clone()), "late").await;
     let adopt =
@@ -136,7 +136,7 @@ async fn an_adoption_waits_for_a_guarded_transaction() {
     assert_eq!(adoption.await.unwrap(), Ok(true));
 }
 
-/// A session is live only if both stores agree. A process that cannot reach the data store sends no heartbeat to the election store.
+/// A process that cannot reach the data store sends no heartbeat to the election store.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_is_live_only_if_both_stores_agree() {
     let directory = tempfile::tempdir().unwrap();
@@ -173,7 +173,7 @@ async fn a_session_that_ended_in_the_election_store_ends_in_the_data_store() {
     let (a, b) = (TestSession::open(store.clone(), "a").await, TestSession::open(store.clone(), "b").await);
     let key = election("nightly");
     election_store.join_election(&candidacy(&a.id, &key)).await.unwrap();
-    // The heartbeat counts differ. Those of the election store are shown and compared.
+    // The two stores count heartbeats separately. The paired store reports the count of the election store.
     data_store.heartbeat(&a.id).await.unwrap();
     data_store.heartbeat(&a.id).await.unwrap();
     b.expire(&a, &key).await;

@@ -162,7 +162,7 @@ async fn a_minority_rejects_reads_and_writes() {
     cluster.stop(2).await;
     let left = cluster.any();
     assert_eq!(left.heartbeat(&a.id).await.unwrap_err().kind, ErrorKind::Unavailable);
-    // Not even with its own state: it may be outdated.
+    // The member does not answer from its own state either, because that may be outdated.
     assert_eq!(left.election(&key).await.unwrap_err().kind, ErrorKind::Unavailable);
     cluster.start(1).await;
     assert!(retry(|| left.election(&key)).await.is_some());
@@ -425,7 +425,8 @@ fn break_snapshots(directory: &std::path::Path) {
     }
 }
 
-/// A member whose Raft core had stopped continued to answer: it reported the former leader and sent requests to itself.
+/// Regression: a member whose Raft core had stopped continued to answer. It reported the former leader and sent
+/// requests to itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_member_fails_every_call_and_the_others_continue() {
     let cluster = Cluster::of(3).await;

@@ -67,7 +67,7 @@ pub(super) async fn rates(
     Ok(rows)
 }
 
-/// The same with few and with many partitions, which must not change the rate.
+/// Measure the publish rate with few and with many partitions. The number of partitions must not change it.
 pub(super) async fn by_partitions(
     bench: &EventsBench,
     url: &str,

@@ -236,7 +236,7 @@ fn complete(task: TaskId, token: Token) -> Settlement {
     Settlement { namespace: super::namespace(), task, token, outcome: ClaimOutcome::Complete(None) }
 }
 
-/// The same over HTTP, with one connection per caller.
+/// As [`by_callers`], over HTTP with one connection per caller.
 async fn callers_over_http(
     bench: &QueuesBench,
     url: &str,
@@ -325,7 +325,7 @@ async fn idle(bench: &QueuesBench, url: &str) -> Result<Vec<ComparisonRow>, Benc
     ])
 }
 
-/// A steady stream without, and then during, a long transaction that prevents vacuum of dead rows.
+/// Compare a steady stream of tasks without and with a long open transaction, which prevents vacuum of dead rows.
 async fn with_open_transaction(bench: &QueuesBench, url: &str) -> Result<ComparisonRow, BenchError> {
     let tenure = Tenure::open(url).await?;
     let key = queue("bench-held-open");

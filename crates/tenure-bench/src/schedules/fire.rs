@@ -13,7 +13,8 @@ use crate::queues::ComparisonRow;
 /// Poll interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// How long before their tick the schedules are created: initial and maximum.
+/// How long before their tick the schedules are created: initial value, doubled up to the maximum if
+/// creation takes longer.
 const AHEAD_MS: (i64, i64) = (10_000, 600_000);
 
 pub(super) async fn many(

@@ -10,7 +10,7 @@ use crate::holding_cost::{cpu, transactions};
 /// Maximum delay of the statistics of PostgreSQL sessions.
 const STATISTICS_DELAY: Duration = Duration::from_secs(12);
 
-/// Number of transactions in that time that do not indicate remaining activity.
+/// Maximum number of transactions during [`STATISTICS_DELAY`] for earlier activity to count as over.
 const REMAINING_ACTIVITY_MAX: f64 = 500.0;
 
 /// Maximum number of waits; activity beyond them counts as cost.

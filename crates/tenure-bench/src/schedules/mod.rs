@@ -81,7 +81,7 @@ pub async fn schedules(
     report.rows.push(fire::many(&bench_schedules, bench, &directory, progress).await?);
     progress(&format!("{} ticks per second", bench.rate));
     report.lateness.push(lateness::lateness(&bench_schedules, bench.rate, bench.window).await?);
-    // A temporary directory is removed as a whole.
+    // SQLite needs no cleanup, because its temporary directory is removed.
     if let Some(url) = &bench.postgres {
         progress("deleting the schedules");
         bench_schedules.clear().await?;

@@ -61,7 +61,7 @@ pub struct StoresBench {
 pub struct StoreFigures {
     /// Name of the store.
     pub store: String,
-    /// Duration of a durable heartbeat. On SQLite, of a session that is not bound to this machine.
+    /// Duration of a durable heartbeat. On SQLite, it is measured with a session that is not bound to this machine.
     pub heartbeat_ms: f64,
     /// Time from a release to the next leader.
     pub handover_ms: f64,

@@ -5,30 +5,30 @@
 //!              ^---------------reports-------------'
 //! ```
 //!
-//! The supervisor knows how long the lease lasts and sends deadlines (absolute `CLOCK_BOOTTIME` nanoseconds). The watchdog,
-//! a separate process, stops the program *before* the last deadline it received. So exclusivity does not depend on the
-//! supervisor being alive, scheduled or not stopped. What happens when a process dies or stops:
+//! The supervisor knows how long the lease lasts and sends deadlines (absolute `CLOCK_BOOTTIME` nanoseconds). The
+//! watchdog, a separate process, stops the program *before* the last deadline it received. So exclusivity does not
+//! depend on the supervisor being alive, scheduled or not stopped. What happens when a process dies or stops:
 //!
 //! | dies or stops | then |
 //! |---|---|
-//! | main process of the program | its remaining descendants get SIGTERM, the grace period, SIGKILL; then the watchdog reports the status |
+//! | main process exits | descendants get SIGTERM, the grace period, SIGKILL; then the watchdog reports the status |
 //! | supervisor stopped | the watchdog stops the group before the deadline |
-//! | supervisor killed | the group gets SIGTERM, the grace period (within the deadline), SIGKILL; then the watchdog ends the session in the store |
+//! | supervisor killed | the watchdog stops the group at once, within the deadline, and then ends the session |
 //! | watchdog stopped | the supervisor kills the group at the deadline and wakes the watchdog |
-//! | watchdog killed | the kernel kills the main process; the supervisor kills the group and the processes that left it |
-//! | both killed | the kernel kills the main process; surviving descendants hold the kernel lock and thereby the lease |
+//! | watchdog killed | the kernel kills the main process; the supervisor kills all descendants |
+//! | both killed | the kernel kills the main process; surviving descendants hold the kernel lock and so the lease |
 //!
-//! The group is a process group in the session of the watchdog. Descendants that leave it (`setsid`, double fork) are found
-//! while the watchdog or the supervisor lives, because both are subreapers. They get SIGTERM after the main process has
-//! exited (before that, the main process manages them), and SIGKILL with the rest.
+//! The group is a process group in the session of the watchdog. Descendants that leave it (`setsid`, double fork) are
+//! found while the watchdog or the supervisor lives, because both are subreapers. They get SIGTERM after the main
+//! process has exited (before that, the main process manages them), and SIGKILL with the rest.
 //!
-//! The program inherits standard streams (or gets those of [`ChildSpec::streams`]), directory, environment (plus [`ChildSpec::env`], less
-//! [`ChildSpec::withheld`]) and [`ChildSpec::keep`], and no other descriptor, no
-//! blocked and no ignored signal. It has no controlling terminal. Its streams may be terminals that it can read and write, but
-//! it has no job control.
+//! The program inherits the standard streams (or gets those of [`ChildSpec::streams`]), the working directory, the
+//! environment (with [`ChildSpec::env`] added and [`ChildSpec::withheld`] removed) and the descriptors of
+//! [`ChildSpec::keep`]. It inherits no other descriptor and no blocked or ignored signal. It has no controlling
+//! terminal: it can read and write streams that are terminals, but it has no job control.
 //!
-//! A supervisor must not have children in other sessions, except through [`Child`]: if a watchdog is killed, they could not be
-//! distinguished from its descendants.
+//! A supervisor must not have children in other sessions, except through [`Child`]: if a watchdog is killed, they could
+//! not be distinguished from its descendants.
 
 mod process_tree;
 mod protocol;
@@ -65,10 +65,11 @@ pub(crate) struct ChildSpec {
     pub(crate) env: Vec<(OsString, OsString)>,
     /// Variables that the program does not inherit.
     pub(crate) withheld: Vec<OsString>,
-    /// Descriptors kept open in the watchdog until the whole process tree is gone, and in the program under the same numbers.
+    /// Descriptors kept open in the watchdog until the whole process tree is gone, and in the program under the same
+    /// numbers.
     ///
-    /// Used for the kernel lock of the lease. The lock must belong to the open file (`flock` or `F_OFD_SETLK`), because others
-    /// are not inherited, and must not be unlocked before [`Child::wait`] has returned.
+    /// Used for the kernel lock of the lease. The lock must belong to the open file (`flock` or `F_OFD_SETLK`), because
+    /// a child process does not inherit other locks. The caller must not unlock it before [`Child::wait`] has returned.
     pub(crate) keep: Vec<OwnedFd>,
     /// Standard streams of the program.
     pub(crate) streams: Streams,
@@ -76,8 +77,8 @@ pub(crate) struct ChildSpec {
     pub(crate) deadline_ns: u64,
     /// Grace period between SIGTERM and SIGKILL.
     pub(crate) kill_after: Duration,
-    /// Input of `tenure __end-sessions`, which the watchdog runs after the supervisor died and no process of the program is left.
-    /// If empty, it is not run.
+    /// Input of `tenure __end-sessions`. The watchdog runs that command after the supervisor has died and no process of
+    /// the program is left. If the input is empty, the watchdog does not run it.
     pub(crate) orphan_cleanup: Vec<u8>,
 }
 
@@ -175,7 +176,8 @@ impl Child {
         self.desk.end(self.kill_after);
     }
 
-    /// Sends SIGTERM and, after `kill_after`, SIGKILL. Returns when no process is left. Continues if the future is dropped.
+    /// Sends SIGTERM and, after `kill_after`, SIGKILL. Returns when no process is left. Continues if the future is
+    /// dropped.
     pub(crate) async fn end(&self) -> ChildExit {
         self.end_within(self.kill_after).await
     }
@@ -190,7 +192,8 @@ impl Child {
     pub(crate) async fn wait(&self) -> ChildExit {
         let mut ending = self.ending.clone();
         let known = ending.wait_for(Option::is_some).await;
-        // The sender is gone only if the runtime is. The watchdog then detects the closed socket and stops the program.
+        // The sender is dropped only with the runtime. The watchdog then detects the closed socket and stops the
+        // program.
         known.ok().and_then(|ending| *ending).unwrap_or(ChildExit::WatchdogDied)
     }
 }
@@ -225,8 +228,8 @@ impl SpawnError {
     }
 }
 
-/// Overwrites a secret in the arguments of this process, as others see them. Returns whether it was found. Must be called while
-/// the process has one thread.
+/// Overwrites a secret in the arguments of this process, so that other processes cannot read it. Returns whether the
+/// secret was found. Must be called while the process has one thread.
 pub(crate) fn overwrite_in_arguments(secret: &str) -> bool {
     syscalls::overwrite_in_arguments(secret)
 }
@@ -237,9 +240,9 @@ pub(crate) fn boottime_ns() -> u64 {
     syscalls::boottime_ns()
 }
 
-/// Runs the watchdog and does not return, if this process was started as one.
+/// If this process was started as a watchdog, runs the watchdog and does not return.
 ///
-/// `main` must call it first: the watchdog forks, so it must have one thread.
+/// `main` must call it first: the watchdog forks, so the process must have one thread.
 pub(crate) fn watchdog_main_if_requested() {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_none_or(|first| first != watchdog::ARGUMENT) {

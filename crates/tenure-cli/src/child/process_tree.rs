@@ -1,8 +1,8 @@
 //! Processes and their descendants from `/proc`, and signals that cannot hit an unrelated process.
 //!
-//! `/proc` may be outdated when it is read, because processes fork meanwhile, so no list is assumed to be complete. The caller
-//! signals the processes it finds and repeats until the kernel reports no child. That is sufficient because orphans below a
-//! *subreaper* become its children: a subreaper without children has no descendants.
+//! `/proc` may be outdated when it is read, because processes fork meanwhile, so no list is assumed to be complete. The
+//! caller signals the processes it finds and repeats until the kernel reports no child. That is sufficient because
+//! orphans below a *subreaper* become its children: a subreaper without children has no descendants.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,7 +26,8 @@ impl Process {
         Self::parse(pid, &String::from_utf8_lossy(&stat))
     }
 
-    /// Parses `/proc/PID/stat`. The second field, the name, may have spaces and parentheses, so fields count from its end.
+    /// Parses `/proc/PID/stat`. The second field, the name, may contain spaces and parentheses, so the other fields are
+    /// counted from its end.
     fn parse(pid: Pid, stat: &str) -> Option<Self> {
         let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().collect();
         let number = |index: usize| fields.get(index)?.parse::<Pid>().ok();
@@ -45,8 +46,8 @@ impl Process {
                 }
             }
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-            // Before Linux 5.3, or forbidden: only the pids of own children are certain. That is sufficient: when they die, their
-            // children become own children.
+            // Pid descriptors do not exist before Linux 5.3 and may be forbidden. Without one, only the pid of an own
+            // child is certain. That is sufficient: when an own child dies, its children become own children.
             Err(_) if Self::read(self.pid).is_some_and(|now| now.parent == own_pid()) => {
                 syscalls::kill(self.pid, signal);
             }
@@ -107,12 +108,13 @@ pub(super) fn descendants(pid: Pid) -> Vec<Process> {
     with_descendants(pid, children(pid).unwrap_or_default())
 }
 
-/// These children of a process and their visible descendants.
+/// The children in `chosen`, which must be children of `parent`, and their visible descendants.
 pub(super) fn with_descendants(parent: Pid, chosen: Vec<Pid>) -> Vec<Process> {
     let mut found = Vec::new();
     let mut next: Vec<(Pid, Pid)> = chosen.into_iter().map(|pid| (parent, pid)).collect();
     while let Some((parent, pid)) = next.pop() {
-        // With another parent it may be another process. The next pass decides.
+        // If the parent has changed, the pid may belong to another process. The caller repeats the search and finds the
+        // process below its new parent.
         if let Some(process) = Process::read(pid).filter(|it| it.parent == parent) {
             found.push(process);
             next.extend(children(pid).unwrap_or_default().into_iter().map(|child| (pid, child)));
@@ -123,8 +125,8 @@ pub(super) fn with_descendants(parent: Pid, chosen: Vec<Pid>) -> Vec<Process> {
 
 /// Own children that belonged to a dead watchdog or its descendants.
 ///
-/// A watchdog has its own session, and its descendants cannot return to the session of the supervisor. So a child in another
-/// session that is not a living watchdog is adopted.
+/// A watchdog has its own session, and its descendants cannot return to the session of the supervisor. So an own child
+/// is adopted if it is in another session and is not a living watchdog.
 pub(super) fn adopted(living_watchdogs: &BTreeSet<Pid>) -> io::Result<Vec<Pid>> {
     let own = Process::read(own_pid()).ok_or(io::ErrorKind::NotFound)?;
     let strange =

@@ -1,8 +1,9 @@
 //! Protocol between supervisor and watchdog over their socket pair.
 //!
-//! A frame is its length (four bytes), a tag and a body. Both ends are the same executable on the same machine, so numbers
-//! are in native byte order and the protocol has no version. The first command is `Start`; the watchdog answers it with
-//! `Started` or `Failed`. The last report is `Ended` or `Failed`. The end of the stream means that the other process is gone.
+//! A frame is its length (four bytes), a tag and a body. Both ends are the same executable on the same machine, so
+//! numbers are in native byte order and the protocol has no version. The first command is `Start`; the watchdog answers
+//! it with `Started` or `Failed`. The last report is `Ended` or `Failed`. The end of the stream means that the other
+//! process is gone.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

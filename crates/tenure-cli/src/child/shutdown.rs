@@ -1,4 +1,5 @@
-//! When a process group gets SIGTERM and SIGKILL: arithmetic on clock values of the caller, without side effects.
+//! Computes when a process group gets SIGTERM and SIGKILL. The caller passes the clock values; there are no side
+//! effects.
 //!
 //! The phases go one way: *working*, *ending* (SIGTERM is due or was sent), *killing*.
 //!
@@ -8,16 +9,17 @@
 //!        |<------------------------- window ---------------------------------->|
 //! ```
 //!
-//! `window` is the time from the arrival of a deadline to the deadline, `margin = min(100 ms, window / 10)` is the time for
-//! processes to die, and `grace = min(kill_after, window / 3)`. So a long grace period cannot use up the window: at least
-//! 56 % of every window (for windows over a second two thirds, less the margin) is for work, and a supervisor that renews
-//! after half of the window never reaches the grace period.
+//! `window` is the time from the arrival of a deadline to the deadline, `margin = min(100 ms, window / 10)` is the time
+//! for processes to die, and `grace = min(kill_after, window / 3)`. So a long grace period cannot use up the window: at
+//! least 56 % of every window (for windows over a second two thirds, less the margin) is for work, and a supervisor
+//! that renews after half of the window never reaches the grace period.
 //!
-//! A later deadline moves all three instants until SIGTERM was sent for the deadline. A sent SIGTERM cannot be undone, so
-//! the shutdown is completed. Deadlines never move back; to stop earlier, request an end.
+//! A later deadline moves `term`, `kill` and `deadline`, unless the plan has already sent SIGTERM because of the
+//! deadline: a sent SIGTERM cannot be undone, so the shutdown is completed. Deadlines never move back; to stop earlier,
+//! request an end.
 //!
-//! A requested end, and one after the exit of the main process or of the supervisor, has its own grace period, but never goes
-//! past `kill`. A second request can only shorten the first.
+//! A requested end has its own grace period, but never goes past `kill`. The exit of the main process or of the
+//! supervisor counts as such a request. A second request can only shorten the grace period of the first.
 
 /// Time for processes to die and for the watchdog to be scheduled.
 const MARGIN_MAX_NS: u64 = 100_000_000;
@@ -55,7 +57,8 @@ impl ShutdownPlan {
         plan
     }
 
-    /// Sets a later deadline. Earlier ones, and those after a SIGTERM for the deadline, have no effect.
+    /// Sets a later deadline. An earlier deadline has no effect, nor has any deadline after SIGTERM was sent because of
+    /// the previous one.
     pub(super) fn extend(&mut self, now_ns: u64, deadline_ns: u64) {
         if self.at_deadline || self.phase == ShutdownPhase::Killing || deadline_ns <= self.deadline_ns {
             return;
@@ -99,7 +102,8 @@ impl ShutdownPlan {
         if now_ns < asked_ns.min(self.kill_at_ns) {
             return false;
         }
-        // Not at the deadline if the main process exited by itself, or if a requested end had its full grace period.
+        // This does not count as stopped at the deadline if the main process exited by itself, or if a requested end
+        // had its full grace period.
         self.at_deadline |= !self.main_ended && self.kill_at_ns < asked_ns;
         self.phase = ShutdownPhase::Killing;
         true

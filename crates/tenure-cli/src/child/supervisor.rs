@@ -1,13 +1,15 @@
 //! Supervisor side: starts the watchdog, sends it commands, and cleans up if it dies.
 //!
-//! A [`WatchdogMailbox`] holds the pending commands: the latest deadline, a set of signals, the shortest grace
-//! period. It is a state, not a queue, so it stays small while the watchdog does not read, and adding to it never blocks. A
+//! A [`WatchdogMailbox`] holds the pending commands: the latest deadline, a set of signals, the shortest grace period.
+//! It is a state, not a queue, so it stays small while the watchdog does not read, and adding to it never blocks. A
 //! task sends it, reads the reports, and outlives the [`Child`] until the watchdog is reaped.
 //!
-//! The watchdog manages the process group. The supervisor acts itself in two cases only. If the deadline has passed without a
-//! report, the watchdog must be stopped: the supervisor sends it SIGCONT and kills its descendants one by one through pid
-//! descriptors. If the watchdog died without a report, it has not reaped the main process. The supervisor, a subreaper, is now
-//! its parent and has not reaped it either, so the group id is still valid and the supervisor kills the group.
+//! The watchdog manages the process group. The supervisor acts itself in two cases only:
+//!
+//! - The deadline has passed without a report, which means that the watchdog hangs or is stopped by a signal. The
+//!   supervisor sends it SIGCONT and kills its descendants one by one through pid descriptors.
+//! - The watchdog died without a report. It has not reaped the main process, and the supervisor, which is a subreaper
+//!   and now the parent, has not reaped it either. So the group id is still valid, and the supervisor kills the group.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -32,7 +34,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval of clock checks: a sleep does not count the time of a suspend, but the deadline does.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Living watchdogs. Locked while one is started, so that none is mistaken for an adopted process.
+/// Living watchdogs. The lock is held while a watchdog is started, so that `end_adopted` does not mistake the new
+/// process for an adopted one.
 static WATCHDOGS: Mutex<BTreeSet<Pid>> = Mutex::new(BTreeSet::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -177,7 +180,8 @@ async fn supervise(
     group: Pid,
 ) -> ChildExit {
     let last = line.carry(desk, &watchdog).await;
-    // Before the wait: if the child was dropped, the closed socket informs the watchdog.
+    // Close the socket before the wait: if the child was dropped, the closed socket tells the watchdog to stop the
+    // program.
     drop(line);
     if matches!(last, SupervisorExit::Closed) {
         syscalls::kill_group(group, SIGKILL);
@@ -239,17 +243,17 @@ impl Watchdog {
         Ok(Self { process, pid })
     }
 
-    /// Continues a stopped watchdog. Its pid is valid, because it is not reaped before `gone`.
+    /// Continues a stopped watchdog. Its pid is valid, because only `gone` reaps it.
     fn wake(&self) {
         syscalls::kill(self.pid, SIGCONT);
     }
 
-    /// Kills all descendants of the watchdog, if the watchdog does not.
+    /// Kills all descendants of the watchdog, for the case that the watchdog does not.
     fn kill_descendants(&self) {
         process_tree::descendants(self.pid).iter().for_each(|it| it.signal(SIGKILL));
     }
 
-    /// Waits for its exit. If it failed, kills its remaining descendants.
+    /// Waits until the watchdog exits. If it failed, kills its remaining descendants.
     async fn gone(mut self) {
         // A stopped watchdog would not notice the closed socket.
         self.wake();
@@ -328,7 +332,8 @@ impl WatchdogSocket {
     /// Sends commands and waits for the last report.
     async fn carry(&mut self, desk: &WatchdogMailbox, watchdog: &Watchdog) -> SupervisorExit {
         loop {
-            // Send the buffered bytes first: the pending commands stay small, this buffer would not.
+            // Take new commands only when the buffer is empty: pending commands are merged and stay small, while the
+            // buffer would grow.
             if self.outbox.is_empty() && desk.take(&mut self.outbox) {
                 watchdog.wake();
             }

@@ -1,8 +1,8 @@
 //! The system calls of this module, each behind a safe function.
 //!
-//! This file has no policy. Every `unsafe` block states why it is sound. Two rules make the functions with pids safe: a caller
-//! signals only children that it has not reaped (a zombie keeps its pid), and any other process only through a [`PidFd`],
-//! which never refers to another process.
+//! This file has no policy. Every `unsafe` block states why it is sound. Two rules make the functions with pids safe: a
+//! caller signals only children that it has not reaped (a zombie keeps its pid), and any other process only through a
+//! [`PidFd`], which never refers to another process.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, OsString, c_int};
@@ -159,7 +159,7 @@ impl PidFd {
     }
 
     pub(super) fn signal(&self, signal: i32) {
-        // SAFETY: a null siginfo asks for that of kill(2).
+        // SAFETY: with a null siginfo the kernel uses the same values as for kill(2).
         unsafe {
             libc::syscall(
                 libc::SYS_pidfd_send_signal,
@@ -212,13 +212,14 @@ pub(super) fn childless() -> bool {
     result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD)
 }
 
-/// Overwrites every occurrence of `secret` in the arguments as other processes see them (`ps`, `/proc/PID/cmdline`). Returns
-/// whether there was one.
+/// Overwrites every occurrence of `secret` in the arguments as other processes see them (`ps`, `/proc/PID/cmdline`).
+/// Returns whether there was one.
 ///
 /// Must be called while the process has one thread: `std::env::args` reads the same memory.
 pub(super) fn overwrite_in_arguments(secret: &str) -> bool {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The second field, the name, may hold spaces and ends with the last parenthesis. arg_start and arg_end are fields 48 and 49.
+    // The second field, the name, may hold spaces and ends with the last parenthesis. arg_start and arg_end are fields
+    // 48 and 49.
     let fields: Vec<&str> =
         stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace().collect();
     let number =
@@ -227,8 +228,8 @@ pub(super) fn overwrite_in_arguments(secret: &str) -> bool {
     if secret.is_empty() || end <= start {
         return false;
     }
-    // SAFETY: the kernel put the arguments there, on this process's stack, where they may be written to. No other thread exists that
-    // could read them, and no reference to them is held: `std::env::args` makes copies.
+    // SAFETY: the kernel put the arguments there, on this process's stack, where they may be written to. No other
+    // thread exists that could read them, and no reference to them is held: `std::env::args` makes copies.
     let arguments = unsafe { std::slice::from_raw_parts_mut(start as *mut u8, end - start) };
     let mut found = false;
     let mut at = 0;
@@ -250,7 +251,7 @@ pub(super) fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Closes a descriptor without an owner in this process.
+/// Closes a descriptor that has no owner in this process.
 pub(super) fn close_stray(fd: RawFd) {
     // SAFETY: called at the start of the watchdog, for numbers it was not told to keep and has not opened.
     unsafe { libc::close(fd) };
@@ -270,8 +271,8 @@ pub(super) fn replace_stream(with: BorrowedFd<'_>, stream: RawFd) {
 pub(super) fn detach(command: &mut Command, inherit: Vec<RawFd>) {
     let files = tenure::open_files::initial_limit();
     let prepare = move || {
-        // SAFETY: setsid, getrlimit, setrlimit, sigfillset, sigprocmask and fcntl are system calls or touch only their argument;
-        // `limit` and `all` are initialised before use.
+        // SAFETY: setsid, getrlimit, setrlimit, sigfillset, sigprocmask and fcntl are system calls or touch only their
+        // argument; `limit` and `all` are initialised before use.
         unsafe {
             if let Some(files) = files {
                 let mut limit: libc::rlimit = mem::zeroed();
@@ -305,8 +306,9 @@ pub(super) struct ExecSpec {
 
 /// Forks, and executes `program` as the leader of a new process group that dies with this process.
 ///
-/// Returns its pid and a pipe: end of file means that exec succeeded (or that the process was killed before), four bytes are
-/// the errno of a failure. The function does not wait for exec, so the caller can stop a process that hangs in it.
+/// Returns its pid and a pipe: end of file means that exec succeeded (or that the process was killed before), four
+/// bytes are the errno of a failure. The function does not wait for exec, so the caller can stop a process that hangs
+/// in it.
 ///
 /// Must be called while the process has one thread.
 pub(super) fn start(program: &ExecSpec) -> io::Result<(Pid, OwnedFd)> {
@@ -319,7 +321,7 @@ pub(super) fn start(program: &ExecSpec) -> io::Result<(Pid, OwnedFd)> {
     let (reader, writer) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
     // SAFETY: takes no pointers.
     let parent = unsafe { libc::getpid() };
-    // SAFETY: this process has one thread, so the child may do whatever a process may.
+    // SAFETY: this process has one thread, so the child is not restricted to async-signal-safe functions.
     let pid = check(unsafe { libc::fork() })?;
     if pid == 0 {
         let errno =
@@ -330,7 +332,8 @@ pub(super) fn start(program: &ExecSpec) -> io::Result<(Pid, OwnedFd)> {
             libc::_exit(127)
         }
     }
-    // Here and in the child, whichever comes first: no process may see the child outside its group.
+    // Both this process and the child set the group, because either may run first: no process may see the child outside
+    // its group.
     // SAFETY: takes no pointers. Fails harmlessly once the child has executed.
     unsafe { libc::setpgid(pid, pid) };
     Ok((pid, reader))
@@ -360,10 +363,11 @@ fn become_program(program: &ExecSpec, argv: &[*const libc::c_char], parent: Pid)
             // SAFETY: one thread.
             unsafe { std::env::set_var(name, value) };
         }
-        // Ignored signals and the mask survive exec; the Rust runtime ignores SIGPIPE and the watchdog blocks all.
-        // Dispositions first: a signal that is pending must meet the default one.
+        // Ignored signals and the signal mask survive exec; the Rust runtime ignores SIGPIPE, and the watchdog blocks
+        // all signals. Reset the dispositions before the mask, so that a pending signal has its default effect.
         for signal in 1..=libc::SIGRTMAX() {
-            // SAFETY: takes no pointers to keep; refused, harmlessly, for SIGKILL, SIGSTOP and libc's own.
+            // SAFETY: keeps no pointers. It fails without effect for SIGKILL, SIGSTOP and the signals that libc
+            // reserves.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
         // SAFETY: `none` is initialised before it is used.

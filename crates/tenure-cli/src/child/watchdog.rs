@@ -1,25 +1,25 @@
 //! The watchdog: a process between the supervisor and the program, which stops the program if the supervisor cannot.
 //!
-//! It is this executable with a hidden argument, in its own session: terminal signals (Ctrl-C, Ctrl-Z, hang-up) do not reach
-//! it, and it blocks all signals that can be blocked. It has one thread and one loop over four descriptors: commands from the
-//! supervisor, an alarm on `CLOCK_BOOTTIME`, SIGCHLD, and the pipe that reports exec.
+//! It is this executable with a hidden argument, in its own session: terminal signals (Ctrl-C, Ctrl-Z, hang-up) do not
+//! reach it, and it blocks all signals that can be blocked. It has one thread and one loop over four descriptors:
+//! commands from the supervisor, an alarm on `CLOCK_BOOTTIME`, SIGCHLD, and the pipe that reports exec.
 //!
-//! It is the parent of the program and a subreaper, so every descendant stays below it. The supervisor sends it deadlines.
-//! [`ShutdownPlan`] decides which signal is due when.
+//! It is the parent of the program and a subreaper, so every descendant stays below it. The supervisor sends it
+//! deadlines. [`ShutdownPlan`] decides which signal is due when.
 //!
-//! - **The main process ends**: its remaining descendants get SIGTERM, a grace period, SIGKILL. It stays a zombie until they
-//!   are gone, so that the id of its group cannot be reused while it may still be signalled.
-//! - **The supervisor dies** (end of file): as if it had requested an end, within the last deadline.
+//! - **The main process ends**: its remaining descendants get SIGTERM, a grace period, SIGKILL. It stays a zombie until
+//!   they are gone, so that the id of its group cannot be reused while it may still be signalled.
+//! - **The supervisor dies** (end of file on the socket): handled as if it had requested an end, within the last
+//!   deadline.
 //! - **The supervisor is stopped, or slow**: no later deadline arrives, and the plan stops the group.
 //! - **This process is frozen past the deadline**: when it resumes, it kills before it reads commands.
 //! - **This process is killed**: the kernel kills the main process (`PR_SET_PDEATHSIG`); the supervisor kills the rest.
+//! - **The supervisor has died, and no descendant is left**: the watchdog executes `tenure __end-sessions`, which ends
+//!   the sessions of the supervisor in the store, so that the next leader does not wait for the lease to expire.
 //!
-//! - **The supervisor has died, and no descendant is left**: the watchdog executes `tenure __end-sessions`, which ends the
-//!   sessions of the supervisor in the store, so that the next leader does not wait for the lease to expire.
-//!
-//! It exits only when no descendant is left; then the last copy of the kernel lock of the lease is closed. While it cannot kill
-//! a process (of another user, or stuck in the kernel), it keeps running and keeps the lock: a lease held too long is safe, a
-//! lease released too early is not.
+//! It exits only when no descendant is left; then the last copy of the kernel lock of the lease is closed. While it
+//! cannot kill a process (of another user, or stuck in the kernel), it keeps running and keeps the lock: a lease held
+//! too long is safe, a lease released too early is not.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -41,7 +41,7 @@ pub(super) const ARGUMENT: &str = "__watchdog";
 /// Maximum input of the cleanup: half of the capacity of a pipe.
 const CLEANUP_MAX_BYTES: usize = 32 << 10;
 
-/// First interval of the search for processes that survived SIGKILL; it doubles up to the second.
+/// First interval of the search for processes that survived SIGKILL; it doubles up to `SWEEP_MAX_NS`.
 const SWEEP_MIN_NS: u64 = 5_000_000;
 const SWEEP_MAX_NS: u64 = 100_000_000;
 
@@ -82,8 +82,9 @@ pub(super) fn run(descriptors: &[RawFd]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the supervisor is dead. A closed socket is no proof: a living supervisor that drops its child closes the socket
-/// too. A process whose parent dies gets a new parent, but the kernel closes the socket first; so this polls for some time.
+/// Whether the supervisor is dead. A closed socket is no proof: a living supervisor closes it too when it drops its
+/// child. If the supervisor is dead, this process gets a new parent, but only after the kernel has closed the socket.
+/// So this function polls for up to a second.
 fn has_died(supervisor: Pid) -> bool {
     for _ in 0..100 {
         if syscalls::parent() != supervisor {
@@ -126,7 +127,8 @@ fn start_program(start: StartCommand, keep: &[OwnedFd]) -> io::Result<(Pid, Owne
     if argv.is_empty() {
         return Err(ErrorKind::InvalidInput.into());
     }
-    // The program gets the kernel lock too: if supervisor and watchdog are killed, its descendants still hold the lease.
+    // The program gets the kernel lock too: if supervisor and watchdog are killed, its descendants still hold the
+    // lease.
     let inherit = keep.iter().map(AsRawFd::as_raw_fd).collect();
     syscalls::start(&syscalls::ExecSpec { argv, env: start.env, withheld: start.withheld, inherit })
 }
@@ -183,7 +185,8 @@ impl SupervisorSocket {
         }
     }
 
-    /// Sends a report. Reports are few and small, so they fit into the socket buffer even if the supervisor never reads.
+    /// Sends a report. Reports are few and small, so they fit into the socket buffer even if the supervisor never
+    /// reads.
     fn report(&mut self, report: WatchdogReport) {
         let mut frame = Vec::new();
         report.encode(&mut frame);
@@ -224,7 +227,8 @@ impl ProcessGroup {
             self.status = syscalls::peek(self.main);
         }
         if self.status.is_some() {
-            // `peek_any` returns the zombie and hides later exits.
+            // `peek_any` would return the zombie of the main process and hide later exits, so list the children
+            // instead.
             for pid in process_tree::children(process_tree::own_pid()).unwrap_or_default() {
                 if pid != self.main {
                     syscalls::reap(pid);
@@ -254,7 +258,7 @@ impl Watchdog {
     /// Runs until no process is left. After the start no error ends the loop: the group must end.
     fn serve(mut self) -> io::Result<()> {
         loop {
-            // First: this process may have been suspended.
+            // Check this before reading commands: this process may have been frozen past the deadline.
             if self.plan.kill_due(syscalls::boottime_ns()) {
                 self.group.signal(SIGKILL);
                 self.group.signal_outside_group(SIGKILL);
@@ -309,7 +313,8 @@ impl Watchdog {
         self.group.observe();
         if was_running && self.group.status.is_some() {
             self.plan.main_ended(syscalls::boottime_ns());
-            // While the main process lived, it managed the processes that left its group. The plan handles the group itself.
+            // While the main process lived, it managed the processes that left its group. They get SIGTERM here; the
+            // plan signals the group.
             self.group.signal_outside_group(SIGTERM);
         }
     }

@@ -1,7 +1,7 @@
 //! `tenure credentials`: access tokens and client certificates, and their permissions.
 //!
-//! An access token is printed once, on stdout. All other output goes to stderr, so that `tenure credentials create … > file`
-//! writes only the access token.
+//! An access token is printed once, on stdout. All other output goes to stderr, so that
+//! `tenure credentials create … > file` writes only the access token.
 
 use std::time::Duration;
 

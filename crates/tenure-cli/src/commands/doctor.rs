@@ -191,8 +191,8 @@ async fn scheduling(store: &dyn Store) -> Result<Option<Finding>, CliError> {
     }))
 }
 
-/// The leader of an election whose heartbeat advances, or the reason why there is none. A held lease is no proof: it remains
-/// held after its process died, until another candidate takes it over.
+/// The leader of an election whose heartbeat advances, or the reason why there is none. A held lease is no proof: it
+/// remains held after its process died, until another candidate takes it over.
 async fn live_leader(store: &dyn Store, election: &ElectionKey) -> Result<Result<String, String>, CliError> {
     let Some(view) = store.election(election).await? else { return Ok(Err("there is no leader".to_owned())) };
     let Some((_, holder)) = view.holders().next() else { return Ok(Err("there is no leader".to_owned())) };
@@ -213,7 +213,8 @@ async fn live_leader(store: &dyn Store, election: &ElectionKey) -> Result<Result
     }
 }
 
-/// Checks topics for locked partitions, dead letters and groups without members. Returns nothing if the topics cannot be read.
+/// Checks topics for locked partitions, dead letters and groups without members. Returns nothing if the topics cannot
+/// be read.
 async fn events(store: &dyn Store) -> Vec<Finding> {
     let (Ok(topics), Ok(groups)) = (store.topics(None).await, store.groups(None).await) else {
         return Vec::new();

@@ -1,8 +1,8 @@
-//! `tenure __end-sessions`: ends the sessions of a killed `tenure run`, so that the next leader does not wait for the lease to
-//! expire.
+//! `tenure __end-sessions`: ends the sessions of a killed `tenure run`, so that the next leader does not wait for the
+//! lease to expire.
 //!
-//! The watchdog runs it after the supervisor is dead and no process of its command is left. It reads the sessions from standard
-//! input, where other users of the machine cannot see URLs and passwords.
+//! The watchdog runs it after the supervisor is dead and no process of its command is left. It reads the sessions from
+//! standard input, where other users of the machine cannot see URLs and passwords.
 
 use std::io::Read;
 use std::process::ExitCode;
@@ -45,7 +45,8 @@ impl StoredSession {
         if sessions.is_empty() { Vec::new() } else { serde_json::to_vec(&sessions).unwrap_or_default() }
     }
 
-    /// Ends the session. Retries until the store answers, at most for the lease: then the session has expired anyway.
+    /// Ends the session. Retries until the store answers, but no longer than the lease: after that the session has
+    /// expired.
     async fn end(self) -> Result<(), String> {
         let options = StoreOptions {
             url: self.url,
@@ -71,7 +72,7 @@ impl StoredSession {
     }
 }
 
-/// Ends sessions and returns the exit code, if this process was started to do that.
+/// If this process was started as `tenure __end-sessions`, ends the sessions and returns the exit code.
 pub(crate) fn main_if_requested() -> Option<ExitCode> {
     std::env::args_os().nth(1).filter(|first| first == END_SESSIONS)?;
     Some(match end_all() {

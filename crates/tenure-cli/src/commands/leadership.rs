@@ -32,7 +32,7 @@ pub(crate) enum RunLeadership {
 }
 
 impl RunCandidate {
-    /// Joins the election as the options say. `grace` is the time that the work may take to stop.
+    /// Joins the election with these options. `grace` is the time that the work may take to stop.
     pub(crate) async fn stand(
         global: &GlobalArgs,
         name: &str,
@@ -74,7 +74,7 @@ impl RunCandidate {
         }
     }
 
-    /// Kernel locks that show the stores that this process is alive. The watchdog keeps them open.
+    /// Kernel locks by which the stores detect that this process is alive. The watchdog keeps them open.
     pub(crate) fn locks(&self, held: &RunLeadership) -> Vec<OwnedFd> {
         let first = self.tenure.store().kernel_lock(held.first().session());
         let second = match (&self.other, held) {
@@ -84,7 +84,8 @@ impl RunCandidate {
         first.into_iter().chain(second).collect()
     }
 
-    /// Completes with the error when a store can never answer again in this process, which must then be restarted.
+    /// Completes with an error when a store has failed permanently for this process. The process must then be
+    /// restarted.
     pub(crate) async fn store_failed(&self) -> CliError {
         let other = async {
             match &self.other {
@@ -98,8 +99,8 @@ impl RunCandidate {
         }
     }
 
-    /// Input for the watchdog to end the sessions of this process after its death. Empty if the store detects a dead process
-    /// itself.
+    /// Input for the watchdog to end the sessions of this process after its death. Empty if the store detects a dead
+    /// process itself.
     pub(crate) fn orphan_cleanup(&self, held: &RunLeadership) -> Vec<u8> {
         let sessions = std::iter::once(held.first()).chain(held.second()).map(Leadership::session);
         let lease = self.tenure.timing().lease();

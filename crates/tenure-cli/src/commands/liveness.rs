@@ -1,7 +1,7 @@
 //! Detection of dead sessions by a command that only reads.
 //!
-//! The store counts a session as live until another process has observed that its lease expired. If no other process uses the
-//! store, a dead leader would be shown as leading forever. So the reader checks heartbeats itself.
+//! The store counts a session as live until another process has observed that its lease expired. If no other process
+//! uses the store, a dead leader would be shown as leading forever. So the reader checks heartbeats itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,13 +12,14 @@ use tenure::runtime::wall_ms;
 
 /// Time for the store to report dead processes. SQLite asks the kernel.
 const REPORT_TIMEOUT: Duration = Duration::from_millis(300);
-/// How long an expired heartbeat is observed before its session counts as dead. Longer than the default heartbeat interval.
+/// How long an expired heartbeat is observed before its session counts as dead. Longer than the default heartbeat
+/// interval.
 const OBSERVATION: Duration = Duration::from_millis(2500);
 /// Maximum number of sessions to check with the store.
 const CHECKED_MAX: usize = 100;
 
-/// Marks dead sessions in the views as not live: those the store reports as dead, and those without a heartbeat for longer than
-/// their lease.
+/// Marks dead sessions in the views as not live: those the store reports as dead, and those without a heartbeat for
+/// longer than their lease.
 pub(crate) async fn mark_dead(store: &dyn Store, views: &mut [ElectionView]) -> Result<(), StoreError> {
     let late = |session: &SessionView| wall_ms() - session.heartbeat_at_ms > ms(session.lease() / 10) + 1000;
     let suspects: BTreeMap<SessionId, (u64, bool)> = sessions(views)
@@ -38,7 +39,8 @@ pub(crate) async fn mark_dead(store: &dyn Store, views: &mut [ElectionView]) -> 
         .map(|(id, _)| id.clone())
         .collect();
     if !silent.is_empty() {
-        // The lease has expired by the clock of the store. Clocks differ, so also observe the heartbeat on the local clock.
+        // The lease has expired by the clock of the store. Clocks differ, so also observe the heartbeat on the local
+        // clock.
         tokio::time::sleep(OBSERVATION).await;
         let now: BTreeMap<SessionId, SessionView> = store
             .sessions(Some(&silent))

@@ -12,7 +12,9 @@ use crate::error::CliError;
 const BROKER_TIMEOUT: Duration = Duration::from_secs(3);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Ensures that a broker exists while `tenure` is open. Workers and servers are brokers; without any, this process campaigns.
+/// Makes this process campaign as broker if no broker is elected, and waits up to [`BROKER_TIMEOUT`] for one. Workers
+/// and servers campaign too, so this matters only for a store without them. Succeeds even if no broker is elected in
+/// time.
 pub(crate) async fn ensure_broker(tenure: &Tenure) -> Result<(), CliError> {
     let store = tenure.store().as_ref();
     if store.routes_to_broker() || has_broker(store).await? {

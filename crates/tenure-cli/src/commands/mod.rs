@@ -1,4 +1,4 @@
-//! The commands, and what they share.
+//! The commands and their common parts.
 
 pub(crate) mod advise;
 pub(crate) mod bench;

@@ -1,11 +1,11 @@
 //! `tenure run --once-per`: at most one run per period on all machines together.
 //!
-//! Each run is recorded in the store as a term of the election `NAME.runs`. Only the leader of NAME takes it, right before the
-//! command starts. The two instants that are compared come from the store: when the leader of NAME was granted its lease, and
-//! when the last term of `NAME.runs` started. The clocks of the machines do not matter.
+//! Each run is recorded in the store as a term of the election `NAME.runs`. Only the leader of NAME takes it, right
+//! before the command starts. The two instants that are compared come from the store: when the leader of NAME was
+//! granted its lease, and when the last term of `NAME.runs` started. The clocks of the machines do not matter.
 //!
-//! A run counts from its start, whatever its result. If the leader dies between the record and the start of the command, the
-//! period passes without a run: the guarantee is at most once.
+//! A run counts from its start, whatever its result. If the leader dies between the record and the start of the
+//! command, the period passes without a run: the guarantee is at most once.
 
 use std::time::Duration;
 
@@ -14,23 +14,24 @@ use tenure::{ElectionKey, Leadership, Tenure};
 
 use crate::error::CliError;
 
-/// Maximum by which a run may start early; it may start early by a tenth of its period. Cron is not exact.
+/// Upper limit of the tolerance for early starts. A run may start early by a tenth of its period, because cron is not
+/// exact.
 const EARLY_MAX: Duration = Duration::from_secs(60);
 
-/// Poll interval for a record that the store must have.
+/// Poll interval for a record that is stored but may not be visible yet.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Whether the command runs in this period.
 pub(crate) enum Turn {
     /// The command runs, and the run is recorded.
     Run,
-    /// The command started less than a period ago: how long ago, and on which process.
+    /// The command started less than a period ago: how long ago, and the name of the candidate that ran it.
     RanAlready { ago: Duration, by: String },
     /// Leadership ended before the run was recorded.
     Lost,
 }
 
-/// The election whose terms are the runs.
+/// The election `NAME.runs`, whose terms record the runs.
 fn runs_of(key: &ElectionKey) -> Result<ElectionKey, CliError> {
     let name = format!("{}.runs", key.name).parse().map_err(|_| {
         CliError::usage(format!("the name {} is too long for --once-per: use at most 123 bytes", key.name))
@@ -65,7 +66,7 @@ pub(crate) async fn decide(
         _ = leadership.lost() => return Ok(Turn::Lost),
         _ = leadership.leader_request() => return Ok(Turn::Lost),
     };
-    // A server may answer from an old snapshot. A snapshot that has this record has all earlier records too.
+    // A server may answer from an old snapshot, so wait for one with this record: it has all earlier records too.
     let before = loop {
         let mut terms = store.term_history(&runs, 2).await?.into_iter();
         if terms.next().is_some_and(|newest| newest.token == recorded.token()) {

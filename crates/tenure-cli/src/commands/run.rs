@@ -1,8 +1,8 @@
 //! `tenure run`: runs a command while this process is the leader.
 //!
-//! The supervisor campaigns. While it leads, the command runs under the watchdog of [`crate::child`]. After every heartbeat
-//! the supervisor sends the watchdog the new deadline, and the watchdog stops the whole process group before the last deadline
-//! it received. The supervisor releases the lease only after the process group is gone.
+//! The supervisor campaigns. While it leads, the command runs under the watchdog of [`crate::child`]. After every
+//! heartbeat the supervisor sends the watchdog the new deadline, and the watchdog stops the whole process group before
+//! the last deadline it received. The supervisor releases the lease only after the process group is gone.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::error::{self, CliError};
 use crate::output::{self, TextStyle};
 use crate::store;
 
-/// Time that `--no-wait` waits for the store to report a leader.
+/// Time that `--no-wait` waits for a leader, in addition to a lease.
 const FIRST_LOOK: Duration = Duration::from_secs(3);
 
 /// How one term ended.
@@ -55,7 +55,8 @@ pub(crate) async fn run(global: &GlobalArgs, args: RunArgs) -> Result<u8, CliErr
     code
 }
 
-/// Warns if a run that looks like one of several machines uses a local SQLite file: each machine would have its own leader.
+/// Warns if a run that looks like one of several machines uses a local SQLite file: each machine would have its own
+/// leader.
 fn warn_about_local_file(global: &GlobalArgs, args: &RunArgs) -> Result<(), CliError> {
     let options = store::options(global)?;
     let is_file = options.election_store.is_none() && options.url.starts_with("sqlite:");
@@ -83,7 +84,8 @@ async fn campaign(
     candidate: &RunCandidate,
     signals: &mut Signals,
 ) -> Result<u8, CliError> {
-    // After a failover there may be no leader for the duration of a lease; a leader is visible at once.
+    // Limit of `--no-wait`: after a failover there may be no leader for a whole lease. If there is one, the wait ends
+    // at once.
     let mut first = Some(FIRST_LOOK + candidate.tenure.timing().lease() * 11 / 10);
     loop {
         let leadership = match wait_to_lead(global, args, candidate, signals, first.take()).await? {
@@ -127,8 +129,10 @@ async fn campaign(
     }
 }
 
-/// Waits until this candidate leads. The first time, `--no-wait` waits only until the leader is known. An inner `Err` is the
-/// exit code to return instead.
+/// Waits until this candidate leads. An inner `Err` is the exit code with which the command ends instead.
+///
+/// `first` is the limit of `--no-wait` in the first call and `None` in later calls, which wait without a limit. In the
+/// first call, `--no-wait` also ends the wait when another candidate leads.
 async fn wait_to_lead(
     global: &GlobalArgs,
     args: &RunArgs,
@@ -265,7 +269,8 @@ async fn run_term(
         }
     };
     match ending {
-        // The watchdog stopped the command before the next heartbeat succeeded. The term is over, whatever the store says now.
+        // The watchdog stopped the command before the next heartbeat succeeded. The term is over, whatever the store
+        // says now.
         ChildExit::EndedForTrust => {
             leadership.resign().await?;
             Ok(TermResult::Gone("no heartbeat succeeded in time".into()))

@@ -180,7 +180,8 @@ pub(crate) async fn run(global: &GlobalArgs, args: ServeArgs) -> Result<u8, CliE
     let trimming = tokio::spawn(trim_heap_periodically());
     tokio::select! {
         _ = signals.next() => {}
-        // The store connection failed permanently, so no request can be answered. Exit, so that a supervisor restarts this process.
+        // The store connection failed permanently, so no request can be answered. Exit, so that a supervisor restarts
+        // this process.
         error = server.store_failed() => return Err(error.into()),
     }
     trimming.abort();
@@ -212,9 +213,9 @@ async fn join(address: &str, name: &str) -> Result<Gossip, CliError> {
     Ok(Gossip::join(options).await?)
 }
 
-/// Rejects stores that a server cannot use. A restarted server must know the leases it granted before: with a memory store a second
-/// leader would get a token of the first one, which still leads. A server on another server would own the sessions of its
-/// own clients.
+/// Rejects stores that a server cannot use. A restarted server must know the leases it granted before: with a memory
+/// store a second leader would get a token of the first one, which still leads. A server on another server would own
+/// the sessions of its own clients.
 fn check_store(url: &str) -> Result<(), CliError> {
     let reason = match url.split_once(':').map_or(url, |(scheme, _)| scheme) {
         "memory" => "loses all leases when the server restarts",

@@ -1,4 +1,5 @@
-//! Signing secrets of webhooks, read from a file or generated. Arguments are visible to other users, so no option takes a secret.
+//! Signing secrets of webhooks, read from a file or generated. Arguments are visible to other users, so no option takes
+//! a secret.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! OpenTelemetry export: sends spans by OTLP over HTTP to `OTEL_EXPORTER_OTLP_ENDPOINT`. Without that variable no spans are
-//! sent.
+//! OpenTelemetry export: sends spans by OTLP over HTTP to `OTEL_EXPORTER_OTLP_ENDPOINT`. Without that variable no spans
+//! are sent.
 
 use std::sync::OnceLock;
 

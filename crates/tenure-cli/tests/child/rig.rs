@@ -1,7 +1,7 @@
 //! Test support: shell programs as children, and supervisors in separate processes that tests stop and kill.
 //!
-//! A supervisor process is this test binary with a variable that selects the role. Tests wait for conditions, never for a time;
-//! `PATIENCE_NS` only limits how long a failing test takes.
+//! A supervisor process is this test binary with a variable that selects the role. Tests wait for conditions, never for
+//! a time; `PATIENCE_NS` only limits how long a failing test takes.
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
@@ -79,8 +79,9 @@ impl Place {
         spawn(spec).await.unwrap()
     }
 
-    /// Runs a script that marks `ready` once it is, and returns it with its deadline. On a machine that is so slow that trust ends
-    /// before that, it is run again, and trusted for longer.
+    /// Runs a script and waits until it has created the file `ready`. Returns the child and its deadline.
+    ///
+    /// If the deadline passes first, because the machine is slow, runs the script again with twice the time.
     pub(crate) async fn run_until_ready(&self, script: &str, kill_after: Duration) -> (Child, u64) {
         let mut trust = Duration::from_secs(3);
         loop {
@@ -95,7 +96,7 @@ impl Place {
         }
     }
 
-    /// A supervisor process that runs the script. It renews `trust_s` five times a second.
+    /// A supervisor process that runs the script. Five times a second it sets the deadline to `trust_s` from now.
     pub(crate) fn supervisor(&self, script: &str, trust_s: u64, kill_after_s: u64) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
@@ -107,7 +108,7 @@ impl Place {
         command
     }
 
-    /// The supervisor, and the watchdog and the main process once they run.
+    /// Starts a supervisor and waits until its watchdog and main process run. Returns all three.
     pub(crate) fn supervised(&self, script: &str, trust_s: u64, kill_after_s: u64) -> Tree {
         let mut command = self.supervisor(script, trust_s, kill_after_s);
         let supervisor = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
@@ -130,7 +131,10 @@ impl Drop for Tree {
     }
 }
 
-/// What a supervisor process does. `lock` in its directory is the kernel lock; `ending` says how it ended.
+/// Main function of a supervisor process; returns at once in other processes.
+///
+/// In its directory, it holds the kernel lock `lock`, writes the pids to `watchdog` and `main` and each deadline to
+/// `deadline`, and writes how the child ended to `ending`.
 pub(crate) fn play_supervisor() {
     let Some(place) = std::env::var_os("CHILD_TEST_PLACE") else { return };
     let place = PathBuf::from(place);
@@ -179,7 +183,7 @@ pub(crate) async fn spawn(spec: ChildSpec) -> Result<Child, SpawnError> {
     Child::spawn_with(Path::new(env!("CARGO_BIN_EXE_tenure")), spec).await
 }
 
-/// An ending that must come.
+/// Waits for the child. Panics if it does not end in time.
 pub(crate) async fn ending(child: &Child) -> ChildExit {
     let patience = Duration::from_nanos(PATIENCE_NS);
     tokio::time::timeout(patience, child.wait()).await.expect("the child should have ended")
@@ -205,7 +209,7 @@ pub(crate) fn kill(signal: &str, pid: u32) {
     done.unwrap();
 }
 
-/// Stops a process, and waits until each of its threads has stopped: a signal that was sent has not yet done anything.
+/// Stops a process and waits until each of its threads has stopped, because a signal takes effect after `kill` returns.
 pub(crate) fn stop(pid: u32) {
     kill("STOP", pid);
     let stopped = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
@@ -215,7 +219,8 @@ pub(crate) fn stop(pid: u32) {
     });
 }
 
-/// The moments, in hundredths of a second of the boot clock, that a program wrote down.
+/// The last boot time that a program logged, in nanoseconds. Each line of the log has seconds with two decimals; an
+/// incomplete last line is ignored.
 pub(crate) fn last_stamp_ns(text: &str) -> u64 {
     let whole = text.rsplit_once('\n').expect("a stamp").0;
     let (seconds, hundredths) = whole.lines().last().expect("a stamp").split_once('.').unwrap();

@@ -86,8 +86,8 @@ fn a_missing_kubeconfig_is_reported_with_advice() {
     assert!(said.contains("/nowhere") && said.contains("service account"), "{said}");
 }
 
-/// The shipped role on a real API server, with the leader election example of client-go. Its lease lasts a minute, so a faster
-/// change is a handover.
+/// The shipped role on a real API server, with the leader election example of client-go. Its lease lasts a minute, so a
+/// faster change is a handover.
 #[test]
 #[ignore = "needs a real API server and client-go: scripts/kubernetes"]
 fn client_go_and_tenure_hand_over_one_lease() {
@@ -140,7 +140,8 @@ fn client_go_and_tenure_hand_over_one_lease() {
     let mut second = tenure("ours-1");
     until("ours-1 sees the leader", || said("ours-1").contains("go-1"), || world.logs());
     assert!(!ours.exists() && spec()["holderIdentity"] == "go-1");
-    // client-go releases its lease on exit; older versions only if no other candidate changed the Lease since the last renewal.
+    // client-go releases its lease on exit; older versions only if no other candidate changed the Lease since the last
+    // renewal.
     let renewed = || {
         let before = spec()["renewTime"].clone();
         until("client-go renews", || spec()["renewTime"] != before, || world.logs());

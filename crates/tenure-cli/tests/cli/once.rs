@@ -19,7 +19,8 @@ fn runs(world: &World) -> usize {
     std::fs::read_to_string(world.path("runs")).unwrap_or_default().lines().count()
 }
 
-/// Regression: three machines ran the job of the README three times, because the next candidate led as soon as the first finished.
+/// Regression: three machines ran the job of the README three times, because the next candidate led as soon as the
+/// first finished.
 pub fn one_of_many_candidates_runs_once_per_period(world: World) {
     let tenure = |args: &[&str]| run(world.command(&[]), &world, args);
     let all: Vec<_> = (0..3).map(|_| tenure(&["--once-per", "1h"]).spawn().expect("tenure runs")).collect();

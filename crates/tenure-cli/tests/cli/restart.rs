@@ -27,8 +27,8 @@ fn shown(world: &World, election: &str) -> Value {
     world.json(&["elections", "show", election, "-o", "json"])
 }
 
-/// Regression: the child of `tenure run` got SIGTERM 2.3 s after PostgreSQL stopped, because the lease of 10 s was too short for a
-/// restart.
+/// Regression: the child of `tenure run` got SIGTERM 2.3 s after PostgreSQL stopped, because the lease of 10 s was too
+/// short for a restart.
 #[test]
 fn a_database_restart_of_ten_seconds_stops_no_command() {
     let cluster = PgCluster::start().expect("a server");

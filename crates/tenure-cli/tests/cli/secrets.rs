@@ -23,7 +23,8 @@ fn with_secrets(world: &World, args: &[&str]) -> Command {
     command
 }
 
-/// Regression: the commands of `tenure run`, `work` and `events consume` got access tokens, cluster secrets and URLs with passwords.
+/// Regression: the commands of `tenure run`, `work` and `events consume` got access tokens, cluster secrets and URLs
+/// with passwords.
 #[test]
 fn commands_do_not_get_the_secrets_of_tenure() {
     let world = World::sqlite();

@@ -17,7 +17,7 @@ fn member(world: &World, name: &str, args: &[&str], script: &str) -> Candidate {
     member_with(world, name, name, PATIENT, args, script)
 }
 
-/// The member `m` after a restart. It gets its partitions back without waiting.
+/// Starts another process of the member `m` with its own log. The member gets its partitions back without waiting.
 fn life(world: &World, life: &str, args: &[&str], script: &str) -> Candidate {
     member_with(world, life, "m", PATIENT, args, script)
 }

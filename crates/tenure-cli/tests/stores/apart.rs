@@ -1,4 +1,5 @@
-//! Three servers with a separate election store and data in PostgreSQL: the database rejects writes of a stopped broker.
+//! Three servers with a separate election store and data in PostgreSQL: the database rejects writes of a stopped
+//! broker.
 
 use tenure_testkit::rig::{EtcdCluster, KubeApi, free_port};
 
@@ -18,8 +19,8 @@ fn guard(world: &World, (token, session): &(u64, String)) -> Result<String, Stri
     world.psql(&format!("SELECT tenure.guard('tenure', 'broker', 0, {token}, '{session}')"))
 }
 
-/// `elect` has the election store URLs of the three servers, `for_all` that of other processes. `granted` returns the last token
-/// granted by the election store, if it can be read from outside.
+/// `elect` has the election store URLs of the three servers, `for_all` that of other processes. `granted` returns the
+/// last token granted by the election store, if it can be read from outside.
 fn the_database_rejects_a_stopped_broker(
     elect: [String; 3],
     for_all: &str,

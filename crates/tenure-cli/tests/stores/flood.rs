@@ -138,8 +138,8 @@ impl Drop for Flood {
     }
 }
 
-/// Regression: silent connections used up all file descriptors of the members, the next snapshot failed, and the cluster stayed
-/// down after the flood.
+/// Regression: silent connections used up all file descriptors of the members, the next snapshot failed, and the
+/// cluster stayed down after the flood.
 #[test]
 fn a_flood_of_silent_connections_neither_deposes_the_leader_nor_stops_a_member() {
     assert!(tenure::open_files::raise_limit() >= 4_096, "this test needs `ulimit -Hn` of 4096");

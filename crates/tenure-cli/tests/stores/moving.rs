@@ -63,7 +63,8 @@ fn migrates_without_two_leaders(old: &World, new: &World) {
     );
 }
 
-/// The first step has the arguments that the fleet starts with.
+/// Starts three nodes with the arguments of the first step, then restarts them with those of each later step. Asserts
+/// that no two children lived at the same time.
 fn rolls_without_two_leaders(old: &World, args: &[(&str, &[&str])]) {
     let start = |name| old.candidate(name, &[args[0].1, &["--lease", LEASE]].concat());
     let mut fleet = Fleet { world: old, nodes: ["a", "b", "c"].map(start).into() };
@@ -139,8 +140,8 @@ fn the_tokens_of_both_stores_are_passed_to_the_command() {
     );
 }
 
-/// Regression: a run with a separate election store lowered the tokens of the store: SQLite granted 2 and 3 again, and PostgreSQL
-/// could not grant any more.
+/// Regression: a run with a separate election store lowered the tokens of the store: SQLite granted 2 and 3 again, and
+/// PostgreSQL could not grant any more.
 #[test]
 fn tokens_grow_across_a_run_with_a_separate_election_store() {
     for world in [World::sqlite(), World::postgres()] {

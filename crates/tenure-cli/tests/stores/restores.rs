@@ -21,7 +21,7 @@ fn file(world: &World) -> std::path::PathBuf {
     world.store.strip_prefix("sqlite:").expect("a file").into()
 }
 
-/// Restores an old copy, each time after more tokens were granted.
+/// Replaces the file by an old copy, in several ways, or by an empty file, each time after more tokens were granted.
 #[test]
 fn a_restored_sqlite_file_continues_above_every_token() {
     let world = World::sqlite();
@@ -59,7 +59,7 @@ fn a_restored_sqlite_file_continues_above_every_token() {
         tokens.push(token(&world, &[]));
         assert!(tokens.is_sorted_by(|a, b| a < b), "{how}: {tokens:?}");
     }
-    // Elsewhere, with its write-ahead log, if there is one.
+    // Copy the file to another folder, with its write-ahead log if there is one.
     let other = World::sqlite();
     for (from, tail) in [(&database, ""), (&wal, "-wal")] {
         let mut to = file(&other).into_os_string();
@@ -71,7 +71,7 @@ fn a_restored_sqlite_file_continues_above_every_token() {
     }
     tokens.push(token(&other, &[]));
     assert!(tokens.is_sorted_by(|a, b| a < b), "elsewhere: {tokens:?}");
-    // And no more than one epoch for each.
+    // A restore starts one new epoch: the next session continues in it.
     let epoch = other.json(&["epoch", "show", "-o", "json"]);
     let again = token(&other, &[]);
     assert_eq!(again, tokens[tokens.len() - 1] + 1);

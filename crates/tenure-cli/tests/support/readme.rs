@@ -65,7 +65,8 @@ pub fn runs_as_written(block: &Block, folder: &Path, variables: &[(&str, &str)])
     assert!(output.status.success(), "{errors}");
 }
 
-/// The Rust program of a section in a separate process and an empty folder; the test `readme::example_role` is its `main`.
+/// The Rust program of a section in a separate process and an empty folder; the test `readme::example_role` is its
+/// `main`.
 pub struct Program {
     process: Candidate,
     lines: Lines<BufReader<ChildStdout>>,

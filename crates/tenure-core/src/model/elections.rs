@@ -20,7 +20,7 @@ use crate::{ElectionKey, Name, SessionId, Token};
 /// Number of terms kept per election.
 const TERMS_KEPT: usize = 100;
 
-/// The complete state of a store.
+/// All sessions and elections of a store.
 ///
 /// ```
 /// use tenure_core::model::Elections;
@@ -119,7 +119,7 @@ impl Elections {
         std::mem::take(&mut self.wakes)
     }
 
-    /// Simulates the promotion of a standby. To simulate lost replication, the caller applies it to an older clone.
+    /// Raises the epoch, as the promotion of a standby does. To simulate lost replication, call this on an older clone.
     pub fn promote(&mut self) {
         self.epoch += 1;
     }
@@ -163,7 +163,7 @@ impl Elections {
 
     /// See [`ElectionStore::heartbeat`](crate::port::ElectionStore::heartbeat).
     pub fn heartbeat(&mut self, id: &SessionId, wall_ms: i64) -> HeartbeatResponse {
-        // Only a live session can be extended: an expired one must stay ended.
+        // Only a live session can be extended. An expired session must stay ended.
         let Some(session) = self.sessions.get_mut(id).filter(|session| session.live) else {
             return HeartbeatResponse::SessionEnded;
         };
@@ -189,8 +189,7 @@ impl Elections {
         due && expire.epoch == self.epoch && self.close(&expire.session, "expired", wall_ms)
     }
 
-    /// Removes ended sessions whose last heartbeat was before an instant, so that the state does not grow without
-    /// bound.
+    /// Removes ended sessions whose last heartbeat was before `before_ms`, which bounds the size of the state.
     pub fn prune_sessions(&mut self, before_ms: i64) {
         self.sessions.retain(|_, session| session.live || session.heartbeat_at_ms >= before_ms);
     }
@@ -215,7 +214,7 @@ impl Elections {
         true
     }
 
-    /// Ends a session's candidacy in one election, as [`end_session`](Self::end_session) does in all.
+    /// Ends the candidacy of a session in one election, as [`end_session`](Self::end_session) does in all elections.
     pub fn withdraw(&mut self, key: &ElectionKey, id: &SessionId, wall_ms: i64) {
         let Some(election) = self.elections.get_mut(key) else { return };
         election.candidates.remove(id);
@@ -239,12 +238,12 @@ impl Elections {
             return JoinElectionResponse::SlotsDiffer { slots: election.slots };
         }
         election.slots = candidacy.slots;
-        // Leases of a former, larger number of slots stay, because their tokens must never be granted again.
+        // Leases beyond the current number of slots are kept, because their tokens must never be granted again.
         let rows = election.leases.len().max(candidacy.slots as usize);
-        // A new lease starts in this epoch, so that its first grant has it too.
+        // A new lease starts in the current epoch, so that its first grant belongs to that epoch.
         let fresh = LeaseRecord { token: Token::first(self.epoch), ..LeaseRecord::default() };
         election.leases.resize(rows, fresh);
-        // A candidate without required capabilities leaves those of the election unchanged.
+        // A candidate that requires no capabilities does not change those that the election requires.
         if !others || !candidacy.required_capabilities.is_empty() {
             election.required_capabilities.clone_from(&candidacy.required_capabilities);
         }
@@ -293,8 +292,8 @@ impl Elections {
         self.take_lease_as(take, Token::ZERO, wall_ms)
     }
 
-    /// As [`take_lease`](Self::take_lease), for a store that numbers its changes: the token is `number` if that is
-    /// greater than the token would be otherwise.
+    /// Takes a lease as [`take_lease`](Self::take_lease) does, for a store that numbers its changes: grants `number` as
+    /// the token if it is greater than the next token.
     pub fn take_lease_as(&mut self, take: &TakeLeaseRequest, number: Token, wall_ms: i64) -> Option<Token> {
         if !self.is_live(&take.session) || take.epoch != self.epoch {
             return None;
@@ -304,7 +303,7 @@ impl Elections {
         if lease_record.token != take.token || lease_record.session != take.holder {
             return None;
         }
-        // A session with an unchanged heartbeat is dead, even if the lease cannot be taken.
+        // Expire the silent session even if the take is rejected below.
         if let Some(expire) = &take.expire {
             self.expire_session(expire, wall_ms);
         }
@@ -518,10 +517,10 @@ impl ElectionRecord {
         let lease = &mut self.leases[slot];
         let token = lease.token;
         (lease.session, lease.reserved_for, lease.start_reason) = (None, successor, start_reason);
-        // The other store's token ended with its leader; a free lease shows this store's own token.
+        // The token of the other store ends with its leader; a free lease has this store's own token again.
         lease.token = lease.own_token.take().unwrap_or(token);
         self.leader_requests.retain(|request| request.token != token || request.slot as usize != slot);
-        // A term ends once. Another store's token may equal a token that was granted here.
+        // End a term only once: the token of another store may equal a token that this store granted earlier.
         let open =
             |term: &&mut Term| term.slot as usize == slot && term.token == token && term.end_reason.is_none();
         let term = self.terms.iter_mut().find(open);

@@ -22,8 +22,8 @@ pub enum Permission {
     Publish,
     /// Submit, claim and settle tasks; request resources.
     Claim,
-    /// Everything, including operator requests (transfer, resign, pause, resume). With a grant for all namespaces
-    /// also the management of credentials.
+    /// Everything, including operator requests (transfer, resign, pause, resume). A grant for all namespaces also
+    /// includes the management of credentials.
     Admin,
 }
 
@@ -236,7 +236,7 @@ pub struct AuditEntry {
     pub request_id: String,
 }
 
-/// Credentials and audit log. A store without them returns an error.
+/// Credentials and the audit log. A store without them returns an error from every call.
 #[async_trait]
 pub trait AccessStore: Send + Sync + 'static {
     /// All credentials that have not been pruned, newest first.

@@ -16,7 +16,7 @@ pub struct Candidacy {
     pub session: SessionId,
     /// Election to join.
     pub election: ElectionKey,
-    /// Display name of the candidate. It need not be unique; it only breaks ties.
+    /// Display name of the candidate. It need not be unique; it decides only between candidates of equal priority.
     pub name: String,
     /// Priority; the highest live candidate leads.
     pub priority: i32,
@@ -183,7 +183,7 @@ pub struct ElectionsObservation {
     pub epoch: u32,
     /// Elections in scope.
     pub elections: Vec<ElectionView>,
-    /// Leases that the session holds in elections where it is no candidate. They remain when the response to a take
+    /// Leases that the session holds in elections where it is not a candidate. This happens if the response to a take
     /// was lost and the candidate left meanwhile. The session must release them.
     pub orphaned_leases: Vec<(ElectionKey, u32, Token)>,
 }

@@ -9,9 +9,8 @@
 ///     CALL(NAME: TYPE, …) -> TYPE;        an operation, which may fail
 /// }
 /// ```
-///
-/// A store that wraps another one defines in that macro, once, how a call is forwarded. A call that is added to a
-/// port must be added here; every wrapper then forwards it.
+/// A store that wraps another one defines in that macro, once, how it forwards a call. To add a call to a port, also
+/// add it here; every wrapper then forwards it.
 #[macro_export]
 macro_rules! pass_on_work {
     ($with:ident) => {
@@ -133,8 +132,8 @@ macro_rules! pass_on_work {
 
 #[cfg(test)]
 mod tests {
-    /// A port call with a default body compiles even if a wrapper does not forward it, and would then answer for the
-    /// wrong store.
+    /// A wrapper compiles even if it does not forward a port call with a default body. It would then return the default
+    /// and not the response of the inner store.
     #[test]
     fn every_port_call_is_forwarded() {
         let here = include_str!("forward.rs");

@@ -85,7 +85,7 @@ pub enum StartReason {
 }
 
 impl StartReason {
-    /// Whether an operator chose the leader. Priority does not undo such a choice until the next change.
+    /// Whether an operator chose the leader. A candidate with a higher priority does not preempt such a leader.
     pub fn is_operator_choice(self) -> bool {
         matches!(self, StartReason::Transfer | StartReason::Resign)
     }

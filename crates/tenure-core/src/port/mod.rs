@@ -6,10 +6,9 @@
 //! serve queues and pools, [`EventStore`] and [`EventAdmin`] topics and groups, [`ScheduleStore`] and
 //! [`ScheduleAdmin`] schedules. [`Store`] is all of them together.
 //!
-//! Every call is atomic. It is applied, or rejected, or its outcome is unknown.
-//!
-//! A call that returns [`StoreError`] may or may not have been applied. The lease machine allows for that: it never
-//! extends trust because of an error, and a compare-and-swap guards every call that it repeats.
+//! Every call is atomic: the store applies it or rejects it. A call that returns [`StoreError`] may or may not have
+//! been applied. The lease machine allows for that: it never extends trust because of an error, and a compare-and-swap
+//! guards every call that it repeats.
 
 mod access;
 mod election;
@@ -139,16 +138,16 @@ pub trait ElectionStore: Send + Sync + 'static {
         let _ = sessions;
     }
 
-    /// A file descriptor that proves that the session is live while any process keeps it open. `tenure run` passes it
-    /// to the watchdog, so that the lease of a killed supervisor becomes free only after its child has exited. `None`
-    /// if the store has no such lock.
+    /// A file descriptor of a lock that proves that the session is live while any process keeps the descriptor open.
+    /// `tenure run` passes it to the watchdog, so that the lease of a killed supervisor becomes free only after its
+    /// child has exited. Returns `None` if the store has no such lock.
     fn kernel_lock(&self, session: &SessionId) -> Option<OwnedFd> {
         let _ = session;
         None
     }
 
-    /// The notifications of this store. Called once per open client. A store without notifications returns a stream
-    /// that never yields. The sender may be dropped at any time.
+    /// The notifications of this store. Each client calls this once when it opens. A store without notifications
+    /// returns a source that never yields. The caller may drop the source at any time.
     fn notifications(&self) -> BoxNotificationSource;
 }
 
@@ -218,7 +217,7 @@ pub trait ElectionAdmin: Send + Sync + 'static {
         None
     }
 
-    /// Completes with the reason when this handle can never work again and its process must be restarted.
+    /// Waits until this handle can never work again, and returns the reason. The process must then be restarted.
     ///
     /// Most stores recover from every failure, so the call never completes. A Raft member can fail permanently, for
     /// example when its disk fails.

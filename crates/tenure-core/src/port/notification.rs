@@ -33,12 +33,13 @@ pub enum Notification {
     LeaderRequested(SessionId),
     /// This session ended regularly and released everything it held.
     SessionEnded(SessionId),
-    /// The store knows for certain that this session's process has exited, or in mode
-    /// [`TakeoverMode::Connection`](super::TakeoverMode::Connection) that its connection ended. Never sent between
-    /// processes.
+    /// The store is certain that the process of this session has exited or, in mode
+    /// [`TakeoverMode::Connection`](super::TakeoverMode::Connection), that its connection has ended. Each client
+    /// creates this notification locally; processes never send it to each other.
     SessionExpired(SessionId),
-    /// Our own connection in mode [`TakeoverMode::Connection`](super::TakeoverMode::Connection) was lost, so another
-    /// process may have taken over. Never sent between processes.
+    /// The connection of this client's own session, in mode
+    /// [`TakeoverMode::Connection`](super::TakeoverMode::Connection), was lost, so another process may have taken over.
+    /// Each client creates this notification locally; processes never send it to each other.
     ConnectionLost(SessionId),
     /// This queue has ready tasks. Sent only if a session is registered as a waiter.
     QueueReady(QueueKey),

@@ -47,17 +47,18 @@ impl OpenSessionRequest {
     }
 }
 
-/// How the death of a session is established.
+/// How other processes establish that a session is dead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TakeoverMode {
-    /// Its heartbeat count was unchanged for a whole lease, or the kernel reports that the process has exited.
+    /// After a whole lease without a new heartbeat, or when the kernel reports that the process has exited.
     #[default]
     Lease,
-    /// Also when its connection to the store ends. Faster after a crash but *weaker*: a lost connection does not
-    /// prove that the process is dead, so two processes may act as leader for up to two thirds of a lease. Fencing
-    /// tokens still protect.
+    /// As in mode `Lease`, and also when the session's connection to the store ends. A takeover after a crash is
+    /// faster, but the guarantee is *weaker*: a lost connection does not prove that the process is dead, so two
+    /// processes may act as leader for up to two thirds of a lease. Fencing tokens still reject the writes of the
+    /// former leader.
     Connection,
 }
 

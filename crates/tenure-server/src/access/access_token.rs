@@ -19,12 +19,12 @@ const SECRET_DIGITS: usize = 64;
 /// New access token. Its text is known only now.
 ///
 /// ```
-/// use tenure_server::access::token::{self, Token};
+/// use tenure_server::access::access_token::{self, AccessToken};
 ///
-/// let made = Token::generate(tenure::runtime::random);
-/// let (id, secret) = token::parse(&made.text).unwrap();
+/// let made = AccessToken::generate(tenure::runtime::random);
+/// let (id, secret) = access_token::parse(&made.text).unwrap();
 /// assert_eq!(id, made.id);
-/// assert!(token::verify(secret, &made.digest));
+/// assert!(access_token::verify(secret, &made.digest));
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct AccessToken {
@@ -45,7 +45,7 @@ impl AccessToken {
     }
 }
 
-/// Never shows the secret, not even in a panic.
+/// Omits the secret, so that no log line and no panic message shows it.
 impl fmt::Debug for AccessToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AccessToken").field("id", &self.id).finish_non_exhaustive()
@@ -60,7 +60,7 @@ pub fn parse(text: &str) -> Option<(&str, &str)> {
 
 /// Remove secrets of access tokens from a path for display. Only the id stays.
 pub(crate) fn redact(path: &str) -> Cow<'_, str> {
-    // In any percent-encoding.
+    // The secret may be percent-encoded.
     let plain = percent_encoding::percent_decode_str(path).decode_utf8_lossy();
     let segments = plain.split('/').map(|segment| {
         let (start, secret) = segment.find(PREFIX).map(|at| segment.split_at(at + PREFIX.len()))?;

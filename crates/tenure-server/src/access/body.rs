@@ -95,7 +95,7 @@ impl Pace {
         Pace { began: app.runtime.now(), whole, start, rate }
     }
 
-    /// Deadline, from the start, of the next bytes after so many were received.
+    /// Deadline for the next bytes once `received` bytes have arrived, counted from the start of the body.
     fn due(&self, received: usize) -> Duration {
         let earned = Duration::from_secs_f64(received as f64 / self.rate as f64);
         (self.start + earned).min(self.whole)

@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// A proxy that set `Host: 127.0.0.1` gave every remote client administrator rights.
+    /// Regression: A proxy that set `Host: 127.0.0.1` gave every remote client administrator rights.
     #[test]
     fn forwarded_requests_are_rejected_without_access_control() {
         for name in

@@ -1,9 +1,9 @@
 //! Cache of the store's credentials.
 //!
-//! The cache is refreshed every [`REFRESH_INTERVAL`]. A client with an unknown credential waits for a read that started
-//! after it arrived; such reads happen at most once per [`UNKNOWN_REFRESH_INTERVAL`] and are shared by all waiting clients, so
-//! unknown clients cannot overload the store. If the store has not responded for [`MAX_AGE`], every credential
-//! is rejected, because a revocation may have been missed.
+//! The cache is refreshed every [`REFRESH_INTERVAL`]. A client with an unknown credential waits for a read
+//! that started after it arrived; such reads happen at most once per [`UNKNOWN_REFRESH_INTERVAL`] and are
+//! shared by all waiting clients, so unknown clients cannot overload the store. If the store has not
+//! responded for [`MAX_AGE`], every credential is rejected, because a revocation may have been missed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -75,7 +75,7 @@ impl CredentialCache {
         Ok(credentials)
     }
 
-    /// Whether [`by_token`](Self::by_token) responds without reading the store.
+    /// Whether [`by_access_token`](Self::by_access_token) responds without reading the store.
     pub(super) fn has_token(&self, text: &str) -> bool {
         access_token::parse(text).is_none_or(|(id, _)| self.known().by_id.contains_key(id))
     }
@@ -210,7 +210,8 @@ impl CredentialCache {
         self.read_holding(&mut reading).await;
     }
 
-    /// Read the store, unless a read started after this instant.
+    /// Read the store, unless a read started after `arrived`. Such reads are at least
+    /// [`UNKNOWN_REFRESH_INTERVAL`] apart.
     async fn read_since(&self, arrived: BootInstant) {
         let mut reading = self.reading.lock().await;
         let (began, done) = *reading;
@@ -221,7 +222,7 @@ impl CredentialCache {
     }
 
     async fn read_holding(&self, reading: &mut (BootInstant, BootInstant)) {
-        // Taken before the read: changes during the read do not count as seen.
+        // Taken before the read starts: a change during the read may be missing in its result.
         let began = self.runtime.now();
         match self.store.credentials().await {
             Ok(all) => {

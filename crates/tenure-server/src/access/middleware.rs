@@ -42,8 +42,8 @@ pub struct RequestPermitHandle {
 }
 
 impl RequestPermitHandle {
-    /// Mark the request as a stream: it waits for long without working. It counts among the streams from now
-    /// on and returns its permit.
+    /// Count the request as a stream from now on, and return its permit. For requests that mostly wait, such
+    /// as event streams and long polls. Fails if the client has too many streams.
     pub fn mark_as_stream(&self) -> Result<(), Problem> {
         let mut permit = self.permit.lock().unwrap_or_else(PoisonError::into_inner);
         permit.as_mut().map_or(Ok(()), |permit| permit.mark_as_stream(self.app.runtime.now()))
@@ -87,7 +87,7 @@ pub(crate) async fn authorize(
         Err(problem) => problem.into_response(),
     };
     if let Some(principal) = principal {
-        // For the log.
+        // The access log reads the principal from the response.
         response.extensions_mut().insert(principal);
     }
     response
@@ -117,7 +117,7 @@ async fn admit(app: &App, guard: RouteAccess, parts: &mut Parts) -> Result<Optio
             };
             match credential {
                 Ok(credential) => {
-                    // Health checks need no credential.
+                    // Routes without a required permission, such as health checks, need no credential.
                     let must = need != RequiredPermission::None;
                     identify(app, credentials, credential, peer.as_ref(), must).await?
                 }
@@ -136,13 +136,13 @@ async fn admit(app: &App, guard: RouteAccess, parts: &mut Parts) -> Result<Optio
         }
     };
     if !uncounted(need, parts) {
-        // Before the check: rejected requests count too.
+        // Count before the permission check, so that rejected requests count too.
         check_rate(app, &principal.name, guard.heartbeat)?;
     }
     if let Some(peer) = &peer {
         peer.authenticated();
     }
-    // Before the check: the page with the rejection shows the principal.
+    // Insert before the permission check, because the page of a rejection shows the principal.
     parts.extensions.insert(principal.clone());
     check(app, need, parts, &principal, open).await?;
     Ok(Some(principal))
@@ -158,8 +158,10 @@ enum Shown<'a> {
 }
 
 /// Find the principal of a credential. If the cache does not have it, the client waits for a read of the
-/// store and holds a permit for unauthenticated requests meanwhile. The outer error means that there is no
-/// permit, if there `must` be one.
+/// store and holds a permit for unauthenticated requests meanwhile.
+///
+/// The outer error means that no permit is free and the request `must` have a credential. All other problems
+/// are inner errors.
 async fn identify(
     app: &App,
     credentials: &CredentialCache,
@@ -210,7 +212,7 @@ async fn check(
             let is_operator = verb == Permission::Lead
                 && principal.may(Permission::Admin, Some(&COORDINATOR_ELECTION.namespace));
             match verb {
-                // A pull joins a group, so it counts like a candidacy.
+                // A pull joins a group, so the reserved namespace is rejected for it as for a candidacy.
                 Permission::Lead | Permission::Claim if !is_operator => check_not_reserved(parts),
                 _ => Ok(()),
             }
@@ -219,7 +221,7 @@ async fn check(
             let namespace = namespace(parts)?;
             match verbs.iter().any(|verb| principal.may(*verb, Some(&namespace))) {
                 true => Ok(()),
-                // The first permission is the weakest.
+                // Name the first permission in the problem, because it is the weakest.
                 false => verbs.first().map_or(Ok(()), |verb| principal.require(*verb, Some(&namespace))),
             }
         }
@@ -279,7 +281,8 @@ fn path_namespace(path: &str) -> Option<&str> {
     path.strip_prefix("/v1/namespaces/")?.split('/').next()
 }
 
-/// Namespace of a request: in its path, else in its query. Two namespaces are rejected, because the handler might read the other one.
+/// Namespace of a request: in its path, else in its query. Two namespaces are rejected, because the handler
+/// might read the other one.
 fn namespace(parts: &Parts) -> Result<Name, Problem> {
     let malformed = |detail: String| {
         Problem::new(StatusCode::BAD_REQUEST, "malformed-query", detail)

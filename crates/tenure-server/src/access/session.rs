@@ -17,7 +17,8 @@ const PREFIX: &str = "dashboard.";
 const ACCESS_TOKEN_PREFIX: &str = "access_token ";
 /// Lifetime of a session.
 pub(super) const LIFETIME_MS: i64 = 12 * 3_600_000;
-/// Maximum number of sessions of one access token within that time: each is stored as long as an audit entry.
+/// Maximum number of sessions of one access token within that time. The store keeps each session as long as
+/// an audit entry.
 const LOGINS_MAX: usize = 50;
 
 /// Whether a credential is a dashboard session.

@@ -108,7 +108,7 @@ pub(crate) struct CompleteTaskRequest {
     result: Option<Raw>,
 }
 
-/// Keep an explicit `null` apart from an omitted field.
+/// Distinguish an explicit `null` from an omitted field.
 fn explicit<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Raw>, D::Error> {
     Raw::deserialize(from).map(Some)
 }

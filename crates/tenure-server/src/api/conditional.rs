@@ -29,7 +29,7 @@ pub(crate) fn tagged_response(
     version: &str,
     body: Option<Bytes>,
 ) -> Response {
-    // Weak, because heartbeat times may differ.
+    // A weak tag, because responses of one version may differ in heartbeat times.
     let tag = format!("W/\"{version}\"");
     let mut response = match body {
         _ if is_known(headers, &tag) => dated(app, snapshot, StatusCode::NOT_MODIFIED.into_response()),

@@ -33,12 +33,12 @@ const WAIT_MAX_MS: u64 = 30_000;
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"session": "5b1c8a40c7d94f0e9a7a3c6ad0b1e2f3", "token": 7}))]
 pub(crate) struct ResignRequest {
-    /// Sent by the leader: its session. The leader has finished all work under its token.
+    /// Sent by the leader: its session. Send it only after all work under the token has ended.
     session: Option<SessionId>,
     /// Sent by the leader: the token of its lease.
     token: Option<Token>,
-    /// Sent by the leader: stay a candidate and let others go first. If false, the leader leaves the
-    /// election.
+    /// Sent by the leader: whether to stay a candidate. The other candidates then go first. If false, the
+    /// leader leaves the election.
     #[serde(default)]
     remain_candidate: bool,
     /// Sent by an operator: only the leader of this slot.

@@ -85,7 +85,7 @@ pub(crate) struct ReadEventsRequestJson {
     limit: u32,
 }
 
-/// Position in a partition.
+/// Offset in a partition.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PartitionOffset {

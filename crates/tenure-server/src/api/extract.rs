@@ -106,8 +106,8 @@ fn malformed(error: &serde_json::Error) -> Problem {
         .remedy(REMEDY)
 }
 
-/// Set the field of a problem: the path of the parser, or the field that the message quotes (``missing field
-/// `name` ``).
+/// Set the invalid field of a problem: the path that the parser reports, or the field that the message quotes
+/// (``missing field `name` ``).
 fn blaming(problem: Problem, path: &str, message: &str) -> Problem {
     let quoted = || message.split('`').nth(1).filter(|_| message.contains("field `"));
     match (path, quoted()) {

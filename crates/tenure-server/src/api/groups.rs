@@ -219,7 +219,7 @@ pub(crate) async fn delete_group(
 ) -> Result<StatusCode, Problem> {
     let key = key(within, topic, group);
     let deleted = app.store.delete_group(&key).await.map_err(|error| match error.kind {
-        // The store rejects the request only for this reason.
+        // The store rejects a deletion only if the group has live members.
         ErrorKind::Request => {
             Problem::from_message(StatusCode::CONFLICT, "group-in-use", &error.message).field("group")
         }
@@ -288,7 +288,7 @@ async fn paused(
     if changed {
         record(app, by, action, key, detail).await;
     } else {
-        // The store reports no change if the group does not exist, too.
+        // The store also reports no change if the group does not exist.
         find(app, key).await?;
     }
     Ok(Json(ChangeResponse { changed }))

@@ -65,7 +65,7 @@ pub(crate) fn routes() -> Routes {
         .api(read, routes!(watch::watch_election))
         .api(RequiredPermission::AnyCredential, routes!(watch::watch_elections))
         .api(RequiredPermission::Campaign, routes!(campaign::campaign))
-        // A leader resigns with `lead`; making another candidate's leader resign requires an operator.
+        // A leader needs `lead` to resign. An operator needs `admin` to ask a leader to resign.
         .api(RequiredPermission::In(Permission::Lead), routes!(election_actions::resign_leader))
         .api(RequiredPermission::In(Permission::Admin), routes!(election_actions::transfer_leader))
         .api(RequiredPermission::In(Permission::Admin), routes!(election_actions::pause_election))

@@ -98,7 +98,7 @@ pub(crate) struct CreatePoolRequest {
     /// Idempotency key. While a request with the same key is waiting or granted, it is returned.
     #[schema(max_length = 1024, example = "job-7")]
     idempotency_key: String,
-    /// Owner, if a principal acts for several.
+    /// Owner of the request, if the principal acts for several clients.
     owner: Option<String>,
     /// Tags that the resource must have.
     #[serde(default)]
@@ -272,7 +272,7 @@ pub(crate) async fn delete_resource(
 ) -> Result<StatusCode, Problem> {
     let key = PoolKey::new(within.namespace, pool);
     let removed = app.store.remove_resource(&key, &resource).await.map_err(|error| match error.kind {
-        // The store rejects the request only for this reason.
+        // The store rejects a removal only if the resource is held.
         ErrorKind::Request => {
             Problem::from_message(StatusCode::CONFLICT, "resource-held", &error.message).field("resource")
         }
@@ -452,7 +452,7 @@ fn claim_lost(view: &PoolRequestView, owner: &str, token: Option<Token>) -> Prob
 fn owner(principal: &Principal, owner: Option<String>) -> Result<String, Problem> {
     let Some(owner) = owner else { return Ok(principal.name.to_string()) };
     validate_display_text("owner", &owner)?;
-    // The owner as shown in responses.
+    // Responses show the owner as `OWNER (PRINCIPAL)`. Clients may send it back in that form.
     let is_signed = owner.ends_with(&format!(" ({})", principal.name));
     Ok(if is_signed { owner } else { display_actor(principal, &owner) })
 }

@@ -63,7 +63,7 @@ pub(crate) struct ListQueuesQuery {
     /// Cursor: `next_cursor` of the previous page.
     #[param(example = "default/mail")]
     cursor: Option<String>,
-    /// Read the store instead of a snapshot of up to one second.
+    /// Read the store instead of a snapshot that is up to one second old.
     #[serde(default)]
     consistent: bool,
 }

@@ -135,7 +135,8 @@ pub(crate) struct UpcomingTick {
 pub(crate) struct ScheduleResponse {
     #[serde(flatten)]
     view: ScheduleView,
-    /// Upcoming ticks, including missed ticks that are not decided yet. A paused schedule does not fire them.
+    /// Upcoming ticks, including missed ticks to which the misfire policy was not applied yet. A paused
+    /// schedule does not fire them.
     upcoming: Vec<UpcomingTick>,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct StoreStatus {
     /// Kind of the last error, if any.
     #[schema(example = "unreachable")]
     error_kind: Option<String>,
-    /// Message of the last error; only for administrators of everything.
+    /// Message of the last error; only with `admin` in `*`.
     error_detail: Option<String>,
     /// Epoch of the store: it grows when a standby is promoted.
     epoch: u32,

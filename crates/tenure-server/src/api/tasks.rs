@@ -384,8 +384,8 @@ pub(crate) async fn cancel_task(
 
 /// Retry a task
 ///
-/// Makes the task ready at once with all its attempts: a dead or cancelled task returns together with the
-/// children that ended with it; a scheduled task does not wait any longer.
+/// Makes the task ready at once and restores all its attempts. A dead or cancelled task returns together with
+/// the children that ended with it. A scheduled task no longer waits for its time.
 #[utoipa::path(post, path = "/v1/tasks/{task}/retry", tag = "tasks", params(("task" = u64, Path), NamespaceQuery),
     request_body = Option<EmptyRequest>,
     responses((status = 200, body = BulkTaskResponse), (status = 409, body = Problem, description = "The state of the task does not allow a retry.")))]

@@ -74,8 +74,8 @@ pub(crate) struct TopicList {
 #[serde(deny_unknown_fields, default)]
 #[schema(example = json!({"partitions": 64, "retention_ms": 604800000}))]
 pub(crate) struct PutTopicRequest {
-    /// Number of partitions, the maximum number of members that can share a group's work. If omitted, 64, or
-    /// the current number.
+    /// Number of partitions. It limits how many members of a group can read at the same time. If omitted: 64
+    /// for a new topic, the current number for an existing one.
     #[schema(minimum = 1, maximum = 1024)]
     partitions: Option<u32>,
     /// Minimum retention of events, read or not.
@@ -241,7 +241,7 @@ pub(crate) async fn delete_topic(
 ) -> Result<StatusCode, Problem> {
     let key = TopicKey::new(within.namespace, topic);
     let deleted = app.store.delete_topic(&key).await.map_err(|error| match error.kind {
-        // The store rejects the request only for this reason.
+        // The store rejects a deletion only if a group has live members.
         ErrorKind::Request => {
             Problem::from_message(StatusCode::CONFLICT, "topic-in-use", &error.message).field("topic")
         }

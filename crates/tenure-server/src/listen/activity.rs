@@ -34,11 +34,11 @@ pub(crate) struct ConnectionActivity {
     runtime: Arc<dyn Runtime>,
     /// End of the last response, or start of the connection.
     idle_since: AtomicU64,
-    /// First byte after that.
+    /// Arrival of the first byte after `idle_since`.
     head_since: AtomicU64,
-    /// Since when the system does not accept all bytes for the client.
+    /// When the system stopped accepting all bytes for the client.
     blocked_since: AtomicU64,
-    /// Bytes accepted since then.
+    /// Bytes that the system accepted since `blocked_since`.
     taken: AtomicU64,
     /// Whether the connection uses HTTP/2, which also sends frames between requests.
     multiplexed: AtomicBool,
@@ -48,7 +48,8 @@ pub(crate) struct ConnectionActivity {
     word: watch::Sender<ConnectionCommand>,
 }
 
-/// Request and response. Holds since when the client does not read; 0 means it has read everything.
+/// Request and response in progress. `untaken_since` is when the client stopped reading; 0 means that it has
+/// read everything.
 #[derive(Default)]
 struct Exchange {
     untaken_since: AtomicU64,
@@ -115,7 +116,7 @@ impl ConnectionActivity {
         }
     }
 
-    /// Start of a request whose response is read through [`TrackedBody`].
+    /// Record the start of a request whose response is read through [`TrackedBody`].
     pub(crate) fn begin(self: &Arc<Self>, multiplexed: bool) -> ExchangeGuard {
         let exchange = Arc::new(Exchange::default());
         self.exchanges.lock().unwrap_or_else(PoisonError::into_inner).push(exchange.clone());

@@ -91,7 +91,7 @@ pub(crate) struct ConnectionAuth {
 }
 
 impl ConnectionAuth {
-    /// A request has authenticated: the connection is no longer replaceable.
+    /// Record that a request has authenticated. The connection can no longer be replaced.
     pub(crate) fn authenticated(&self) {
         if !self.authenticated.swap(true, Ordering::Relaxed) {
             self.table.locked().no_longer_unauthenticated(self.peer, self.number);
@@ -247,7 +247,7 @@ mod tests {
         *place.activity.commands().borrow() == ConnectionCommand::Stop
     }
 
-    /// Silent connections took every permit, and later clients were rejected.
+    /// Regression: Silent connections took every permit, and later clients were rejected.
     #[test]
     fn silent_connections_are_replaced_by_new_ones() {
         let table = table(3, true);

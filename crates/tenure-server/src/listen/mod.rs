@@ -2,8 +2,8 @@
 //!
 //! Every connection is one task with one [`ConnectionActivity`](activity::ConnectionActivity). A sweeper
 //! checks all of them a few times per second and closes those that wait too long: for headers, for a request,
-//! or for a client that does not read its response. So a slow client costs a permit until its timeout, and no
-//! timer of its own.
+//! or for a client that does not read its response. So a slow client holds its permit only until its timeout,
+//! and connections need no timers of their own.
 
 mod activity;
 mod bind;

@@ -28,7 +28,7 @@ impl Peer {
         Peer { address, tls: false, subject: None, account: Arc::default(), auth }
     }
 
-    /// A request of this connection has authenticated.
+    /// Record that a request of this connection has authenticated.
     pub(crate) fn authenticated(&self) {
         if let Some(auth) = &self.auth {
             auth.authenticated();

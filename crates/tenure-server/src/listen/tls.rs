@@ -60,7 +60,8 @@ impl Tls {
                     *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
                     tracing::info!(cert = %self.files.cert.display(), "certificate reloaded");
                 }
-                // The key may not be written yet: the next change is read too.
+                // The certificate may have been written before its key. The next change triggers another
+                // reload.
                 Err(error) => {
                     tracing::error!(%error, "reloading the certificate failed; the current one stays in use")
                 }

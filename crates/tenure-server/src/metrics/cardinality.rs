@@ -150,7 +150,7 @@ mod tests {
         BootInstant::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// Every queue that was ever used kept its series forever.
+    /// Regression: Every queue that was ever used kept its series forever.
     #[test]
     fn objects_beyond_the_limit_share_one_series() {
         let bounded = Bounded::new(());

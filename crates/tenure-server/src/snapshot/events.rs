@@ -296,7 +296,7 @@ impl EventCacheShared {
         self.snapshot.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The cached data, read again unless it is younger than `age` or fresh.
+    /// Return the cached data. Read it again unless it is fresh or younger than `age`; zero forces a read.
     async fn refresh(&self, age: Duration) -> Arc<EventsSnapshot> {
         let forced = age.is_zero();
         let fresh = |snapshot: &EventsSnapshot, now: BootInstant| {
@@ -399,7 +399,7 @@ async fn last_events(
         let is_enough =
             read >= RECENT && newest.last().is_some_and(|event: &Event| event.published_at_ms > oldest_ms);
         if !left.is_empty() {
-            // Too much to read: the result of a shorter range is complete.
+            // The range has too many events to read. The result of the previous, shorter range is complete.
             return Ok(found.unwrap_or(newest));
         }
         if is_enough || from == first {
@@ -456,8 +456,8 @@ mod tests {
         assert!(cache.topic(&topic("none")).await.expect("a response").is_none());
     }
 
-    /// A bulk publication spreads one transaction over many partitions. The list showed the events of the
-    /// partition that was written last.
+    /// Regression: A bulk publication spreads one transaction over many partitions. The list showed the
+    /// events of the partition that was written last.
     #[tokio::test]
     async fn the_newest_events_of_a_bulk_publish_come_first() {
         let store = MemoryStore::new();

@@ -221,7 +221,8 @@ impl QueueCacheShared {
         self.audit_entries.sweep(now);
     }
 
-    /// The cached queues, read again unless they are younger than `age` or fresh.
+    /// Return the cached queues. Read them again unless they are fresh or younger than `age`; zero forces a
+    /// read.
     async fn refresh(&self, age: Duration) -> Arc<QueuesSnapshot> {
         let forced = age.is_zero();
         let fresh = |snapshot: &QueuesSnapshot, now: BootInstant| {

@@ -1,7 +1,7 @@
 //! The style sheet, the script and the logo, embedded in the binary.
 //!
-//! Their URLs contain a hash of the content, so browsers may cache them without limit and never combine a new page with an
-//! old style sheet.
+//! Their URLs contain a hash of the content, so browsers may cache them without limit and never combine a new
+//! page with an old style sheet.
 
 use std::sync::LazyLock;
 

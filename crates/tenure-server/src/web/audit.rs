@@ -17,7 +17,8 @@ use crate::App;
 
 /// Number of entries per page.
 const PAGE: u32 = 50;
-/// Number of entries per read. It is larger than a page, because entries that the principal may not see are filtered out.
+/// Number of entries per read. It is larger than a page, because entries that the principal may not see are
+/// filtered out.
 const READ: u32 = 200;
 /// Maximum number of reads per page.
 const READS: u32 = 5;

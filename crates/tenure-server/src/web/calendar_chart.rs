@@ -1,7 +1,8 @@
 //! The upcoming ticks of a schedule: a list of the next ones, and a calendar chart in its time zone.
 //!
-//! The chart has one column per hour, day or month, whichever shows the pattern best; time runs downwards. A mark covers all
-//! ticks of its row, so the work is bounded by the number of rows. A column with a clock change is labelled.
+//! The chart has one column per hour, day or month, whichever shows the pattern best; time runs downwards. A
+//! mark covers all ticks of its row, so the work is bounded by the number of rows. A column with a clock
+//! change is labelled.
 
 use maud::{Markup, html};
 use tenure::Name;
@@ -182,7 +183,7 @@ fn note(definition: &ScheduleDefinition, timetable: &Timetable, at_ms: i64) -> O
     (twice && timetable.policies().1 == DstOverlapPolicy::First).then_some(DstNote::FirstOccurrence)
 }
 
-/// Builds the chart with the best scale; `None` if there are no ticks within 330 days.
+/// Build the chart with the best scale; `None` if there are no ticks within 330 days.
 fn chart(timetable: &Timetable, zone: &Zone, from_ms: i64, now_ms: i64) -> Option<CalendarChart> {
     let within = |ms: i64| timetable.count(from_ms.max(now_ms), now_ms.saturating_add(ms));
     let scale = match () {
@@ -240,7 +241,7 @@ fn marks(
     marks
 }
 
-/// Renders the chart and the list. A paused schedule is shown dimmed.
+/// Render the chart and the list. A paused schedule is shown dimmed.
 pub(super) fn upcoming(ahead: &UpcomingTicks, zone: &Zone, paused: bool, wall: i64) -> Markup {
     html! {
         @if ahead.is_empty() { p.empty { "No upcoming ticks." } }

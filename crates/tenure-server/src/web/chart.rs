@@ -1,7 +1,7 @@
 //! Charts of a queue (tasks by state, throughput of the last minutes) and of a consumer group (lag).
 //!
-//! Charts fit any width without a script: bars are percentages, lines are stretched without scaling their strokes. The same
-//! values are on the page as numbers for screen readers.
+//! Charts fit any width without a script: bars are percentages, lines are stretched without scaling their
+//! strokes. The same values are on the page as numbers for screen readers.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -265,7 +265,7 @@ fn nice(most: f64) -> f64 {
     steps.into_iter().map(|step| step * unit).find(|top| *top >= most).unwrap_or(most)
 }
 
-/// Rounds to hundredths, to keep path data short.
+/// Round to hundredths, to keep path data short.
 fn round(x: f64) -> f64 {
     (x * 100.0).round() / 100.0
 }

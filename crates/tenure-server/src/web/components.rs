@@ -19,12 +19,12 @@ use crate::snapshot::elections::ElectionsSnapshot;
 /// Characters that need no escape in our paths and queries.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
-/// Percent-encodes a text for a URL.
+/// Percent-encode a text for a URL.
 pub(super) fn escape(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
 }
 
-/// Decodes a percent-encoded text; `None` if it is not UTF-8.
+/// Decode a percent-encoded text; `None` if it is not UTF-8.
 pub(super) fn unescape(text: &str) -> Option<String> {
     percent_encoding::percent_decode_str(text).decode_utf8().ok().map(Into::into)
 }
@@ -139,7 +139,7 @@ pub(super) struct ConfirmDialog {
 }
 
 impl ConfirmDialog {
-    /// Renders the form as a page.
+    /// Render the form as a page.
     pub(super) fn page(self, ctx: &PageContext, tab: &str) -> axum::response::Response {
         let class = if self.danger { "button danger" } else { "button main" };
         let content = html! { section.card.narrow { div.body {
@@ -367,7 +367,7 @@ pub(super) fn is_correctable(problem: &Problem) -> bool {
     )
 }
 
-/// Sets the status of a problem on the page that shows a rejected form again.
+/// Set the status of a problem on the page that shows a rejected form again.
 pub(super) fn rejected(mut page: axum::response::Response, problem: &Problem) -> axum::response::Response {
     *page.status_mut() = problem.status;
     page

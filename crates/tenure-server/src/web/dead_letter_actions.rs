@@ -1,4 +1,5 @@
-//! Replay and drop of dead letters, with confirmation: of one event, or of all that existed when the confirmation was shown.
+//! Replay and drop of dead letters, with confirmation: of one event, or of all that existed when the
+//! confirmation was shown.
 
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
@@ -20,7 +21,8 @@ use crate::App;
 use crate::api::{AuditActor, order_dead};
 use crate::problem::Problem;
 
-/// Number of events per read, and maximum number of reads. A bulk action covers at most their product; the operator repeats it for the rest.
+/// Number of events per read, and maximum number of reads. A bulk action covers at most their product; the
+/// operator repeats it for the rest.
 const BATCH: (u32, usize) = (100, 20);
 
 const ACTIONS: &str = "replay or drop";
@@ -117,7 +119,7 @@ pub(super) async fn apply(
     }
 }
 
-/// Refreshes the snapshots, so that the next page shows the change.
+/// Refresh the snapshots, so that the next page shows the change.
 async fn changed(app: &App) {
     app.events.invalidate().await;
     app.queues.invalidate().await;
@@ -149,7 +151,7 @@ fn filter(group: &GroupKey, key: &str) -> ParkedEventFilter {
     ParkedEventFilter { group: group.clone(), dead: true, partition: None, key, after: None, limit: BATCH.0 }
 }
 
-/// Visits the dead letters in batches. Returns whether all were visited.
+/// Visit the dead letters in batches. Returns whether all were visited.
 async fn for_each_dead_letter(
     app: &App,
     mut filter: ParkedEventFilter,

@@ -73,7 +73,7 @@ pub(super) fn unknown(key: &ElectionKey) -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "no-such-election", detail).remedy("See Elections for the list.")
 }
 
-/// Runs a store request with a timeout.
+/// Run a store request with a timeout.
 pub(super) async fn with_timeout<T>(
     request: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {

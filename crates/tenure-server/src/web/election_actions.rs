@@ -1,7 +1,7 @@
 //! Actions on an election, with confirmation: transfer, resign, pause, resume.
 //!
-//! The confirmation is a page; the script shows it in a dialog. Its form posts to the same URL and carries the token that the
-//! operator saw, so the action never applies to a later leader.
+//! The confirmation is a page; the script shows it in a dialog. Its form posts to the same URL and carries
+//! the token that the operator saw, so the action never applies to a later leader.
 
 use std::str::FromStr;
 
@@ -249,12 +249,12 @@ async fn perform(
     Ok(if applied { action.word() } else { "already" })
 }
 
-/// Runs an operator request with a timeout.
+/// Run an operator request with a timeout.
 async fn bounded<T>(request: impl Future<Output = Result<T, OperatorError>>) -> Result<T, OperatorError> {
     with_timeout(async { Ok(request.await) }).await?
 }
 
-/// Rejects a request if the leader has changed since the form was loaded.
+/// Reject a request if the leader has changed since the form was loaded.
 fn check_leader(view: &ElectionView, form: &ElectionActionForm) -> Result<(), Problem> {
     if newest(view).as_u64() == form.expected_token {
         return Ok(());

@@ -11,7 +11,7 @@ use super::layout::{PageContext, problem_page};
 use crate::App;
 use crate::problem::Problem;
 
-/// Extracts the path or the query.
+/// Extractor of the path or the query.
 pub(super) struct PageParams<E>(pub(super) E);
 
 impl<E> FromRequestParts<App> for PageParams<E>
@@ -29,7 +29,7 @@ where
     }
 }
 
-/// Extracts a form.
+/// Extractor of a form.
 pub(super) struct FormBody<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequest<App> for FormBody<T> {

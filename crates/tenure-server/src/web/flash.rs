@@ -1,9 +1,10 @@
 //! One-time messages: the page after a form shows the result of the form once.
 //!
-//! A cookie carries the message, not the URL, so a shared, bookmarked or reloaded link shows nothing. The cookie names its
-//! page, so another tab does not show the message. The cookie is not signed: a page maps the word to a fixed text, so a forged
-//! word can only show one of these texts to the browser that forged it. A secret has its own cookie, limited to the path of its
-//! page and hidden from scripts. The response that shows a message deletes both cookies.
+//! A cookie carries the message, not the URL, so a shared, bookmarked or reloaded link shows nothing. The
+//! cookie names its page, so another tab does not show the message. The cookie is not signed: a page maps the
+//! word to a fixed text, so a forged word can only show one of these texts to the browser that forged it. A
+//! secret has its own cookie, limited to the path of its page and hidden from scripts. The response that
+//! shows a message deletes both cookies.
 
 use axum::response::{IntoResponse, Response};
 use http::header::{HeaderName, LOCATION, SET_COOKIE};
@@ -46,7 +47,7 @@ impl Flash {
         }
     }
 
-    /// Deletes the cookies of the messages that this response shows.
+    /// Delete the cookies of the messages that this response shows.
     pub(super) fn forget(&self, response: &mut Response) {
         if self.message.is_some() {
             response.headers_mut().append(SET_COOKIE, set(MESSAGE, "", "/", 0, false));
@@ -58,7 +59,7 @@ impl Flash {
     }
 }
 
-/// Redirects to a page of this server with a message for it.
+/// Redirect to a page of this server with a message for it.
 pub(super) fn redirect(to: &str, message: &str, secret: Option<&str>, tls: bool) -> Response {
     let page = to.split('#').next().unwrap_or(to);
     let value = |text: &str| format!("{}!{}", escape(text), escape(page));

@@ -118,7 +118,7 @@ pub(super) fn duration(ms: u64) -> String {
     exact.map_or_else(|| "0s".into(), |(word, unit)| format!("{}{word}", ms / unit))
 }
 
-/// Parses a duration of a form into milliseconds. Accepts `min` for `m`.
+/// Parse a duration of a form into milliseconds. Accepts `min` for `m`.
 pub(super) fn milliseconds(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -1,5 +1,5 @@
-//! First commands, shown while a list is empty. They lead to a live election, a running task or a published event within a
-//! minute.
+//! First commands, shown while a list is empty. They lead to a live election, a running task or a published
+//! event within a minute.
 
 use std::path::Path;
 

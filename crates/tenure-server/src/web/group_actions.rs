@@ -36,7 +36,7 @@ pub(super) fn form(settings: &GroupSettings) -> Markup {
     }
 }
 
-/// Parses the fields of the group settings.
+/// Parse the fields of the group settings.
 pub(super) fn settings_of(
     max_attempts: &str,
     initial_backoff: &str,
@@ -49,7 +49,7 @@ pub(super) fn settings_of(
     Ok(GroupSettings { max_attempts: number("max_attempts", max_attempts)?, backoff })
 }
 
-/// Writes an audit entry about a group.
+/// Write an audit entry about a group.
 pub(super) async fn record(app: &App, ctx: &PageContext, action: &str, key: &GroupKey, detail: String) {
     let target = format!("{}/{}", key.topic.name, key.name);
     ctx.record(app, action, Some(&key.topic.namespace), &target, detail).await;
@@ -58,7 +58,7 @@ pub(super) async fn record(app: &App, ctx: &PageContext, action: &str, key: &Gro
     app.queues.invalidate().await;
 }
 
-/// Loads a group from the store.
+/// Load a group from the store.
 pub(super) async fn find(app: &App, key: &GroupKey) -> Result<GroupView, Problem> {
     with_timeout(app.store.group(key)).await?.ok_or_else(|| no_such_group(key))
 }
@@ -289,7 +289,7 @@ pub(super) async fn save_webhook(
     }
 }
 
-/// Saves the webhook of a group. Returns the secret if a new one was created.
+/// Save the webhook of a group. Returns the secret if a new one was created.
 async fn set_webhook_of(
     app: &App,
     by: &AuditActor,

@@ -1,4 +1,5 @@
-//! Offset reset of a consumer group in three steps: choose the new offsets, preview the changes by partition, apply them.
+//! Offset reset of a consumer group in three steps: choose the new offsets, preview the changes by partition,
+//! apply them.
 
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
@@ -28,7 +29,7 @@ const SHOWN: usize = 64;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ResetForm {
-    /// Part of the query; the authorization layer checks it.
+    /// Part of the query; the access middleware checks it.
     namespace: Option<Name>,
     to: String,
     offset: String,
@@ -38,7 +39,7 @@ pub(super) struct ResetForm {
 }
 
 impl ResetForm {
-    /// Parses the new offset and the partition; `None` means all partitions.
+    /// Parse the new offset and the partition; `None` means all partitions.
     fn parse(&self, wall: i64) -> Result<(StartOffset, Option<u32>), Problem> {
         let to = match self.to.as_str() {
             "earliest" => StartOffset::Earliest,

@@ -45,7 +45,7 @@ pub(crate) struct PageContext {
 }
 
 impl PageContext {
-    /// Reads the context from a request.
+    /// Read the context from a request.
     pub(super) fn of(parts: &Parts, app: &App) -> PageContext {
         let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
         let host = header("host").or_else(|| parts.uri.authority().map(|authority| authority.as_str()));
@@ -75,7 +75,7 @@ impl PageContext {
         self.principal.as_ref().map_or("not logged in", |principal| &principal.name)
     }
 
-    /// Writes an entry of the principal to the audit log.
+    /// Write an entry of the principal to the audit log.
     pub(super) async fn record(
         &self,
         app: &App,
@@ -100,12 +100,12 @@ impl PageContext {
         self.flash.secret.as_deref()
     }
 
-    /// Redirects to a page after an action. The page shows the result once.
+    /// Redirect to a page after an action. The page shows the result once.
     pub(super) fn redirect_with_message(&self, to: &str, message: &str) -> Response {
         flash::redirect(to, message, None, self.tls)
     }
 
-    /// Redirects to a page after an action that created a secret. The page shows the secret once.
+    /// Redirect to a page after an action that created a secret. The page shows the secret once.
     pub(super) fn redirect_with_secret(&self, to: &str, message: &str, secret: &str) -> Response {
         flash::redirect(to, message, Some(secret), self.tls)
     }
@@ -133,7 +133,7 @@ pub(super) fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> 
     })
 }
 
-/// Renders a complete page. `tab` is the current entry of the navigation.
+/// Render a complete page. `tab` is the current entry of the navigation.
 pub(crate) fn page(ctx: &PageContext, title: &str, tab: &str, content: Markup) -> Response {
     render(ctx, title, tab, content, &Banner::of(&ctx.app))
 }
@@ -164,7 +164,7 @@ fn render(ctx: &PageContext, title: &str, tab: &str, content: Markup, banner: &B
             }
         }
     };
-    // The envelope adds the content security policy and `Cache-Control: no-store`.
+    // The outer middleware adds the content security policy and `Cache-Control: no-store`.
     let mut response = ([(CONTENT_TYPE, "text/html; charset=utf-8")], body.into_string()).into_response();
     ctx.flash.forget(&mut response);
     response
@@ -225,18 +225,19 @@ fn footer(ctx: &PageContext) -> Markup {
     }
 }
 
-/// Redirects to another page after an action.
+/// Redirect to another page after an action.
 pub(super) fn go(to: &str) -> Response {
     (StatusCode::SEE_OTHER, [(LOCATION, to)]).into_response()
 }
 
-/// Returns `next` if it is a path of this server, else `/`. Prevents open redirects.
+/// Return `next` if it is a path of this server, else `/`. Prevents open redirects.
 pub(super) fn own_path(next: &str) -> &str {
     let plain = next.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
     if plain && next.starts_with('/') && !next.starts_with("//") { next } else { "/" }
 }
 
-/// Renders a problem as a page. If the store was unavailable for a read, the page shows only that and reloads when the store is back.
+/// Render a problem as a page. If the store was unavailable for a read, the page shows only that and reloads
+/// when the store is back.
 pub(super) fn problem_page(ctx: &PageContext, problem: &Problem) -> Response {
     let unreadable = ctx.is_read && problem.is_store_error();
     let (banner, title) = match unreadable {

@@ -1,7 +1,7 @@
 //! The event stream that triggers page refreshes.
 //!
-//! The stream carries no content. On each event the script fetches the page again with the current permissions. So pages are
-//! rendered in one place, and a stream that outlives its permissions leaks no data.
+//! The stream carries no content. On each event the script fetches the page again with the current
+//! permissions. So pages are rendered in one place, and a stream that outlives its permissions leaks no data.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const MAX_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) async fn stream(State(app): State<App>) -> impl IntoResponse {
     let changes = app.elections.changes();
-    // The authorization layer ends the stream when the server shuts down.
+    // The access middleware ends the stream when the server shuts down.
     let events = stream::unfold((app, changes, Duration::ZERO), |(app, mut changes, pause)| async move {
         tokio::time::sleep(pause).await;
         // A timeout also sends an event, because ages on the page have changed.

@@ -80,8 +80,8 @@ impl LocalTime {
     }
 }
 
-/// The instant of a local time, which is given in milliseconds since 1970 as if it were UTC. In a DST overlap it is the first
-/// occurrence; in a DST gap it is shifted by the length of the gap.
+/// The instant of a local time, which is given in milliseconds since 1970 as if it were UTC. In a DST overlap
+/// it is the first occurrence; in a DST gap it is shifted by the length of the gap.
 pub(super) fn instant(zone: &Zone, local_ms: i64) -> i64 {
     let (before, after) = (zone.offset_ms(local_ms - DAY_MS), zone.offset_ms(local_ms + DAY_MS));
     let shows = |at: &i64| at + zone.offset_ms(*at) == local_ms;
@@ -108,7 +108,7 @@ pub(super) fn days_of(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// Parses the value of a `datetime-local` field as local time of a zone; `None` if it is invalid.
+/// Parse the value of a `datetime-local` field as local time of a zone; `None` if it is invalid.
 pub(super) fn parse(zone: &Zone, text: &str) -> Option<i64> {
     let (date, time) = text.trim().split_once(['T', ' '])?;
     let mut parts = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());

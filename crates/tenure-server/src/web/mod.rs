@@ -1,9 +1,10 @@
 //! The dashboard: server-rendered, live, and readable without a script.
 //!
-//! Pages are rendered from the server's snapshots, so the load on the store does not depend on the number of visitors. Only
-//! the terms of one election and the audit log are read from the store, with a timeout. A page leaves out objects that the
-//! principal may not read and buttons that the principal may not use; the authorization layer rejects such requests too.
-//! The content security policy of a page allows the server's own style sheet, script and images, and no inline code.
+//! Pages are rendered from the server's snapshots, so the load on the store does not depend on the number of
+//! visitors. Only the terms of one election and the audit log are read from the store, with a timeout. A page
+//! leaves out objects that the principal may not read and buttons that the principal may not use; the access
+//! middleware rejects such requests too. The content security policy of a page allows the server's own style
+//! sheet, script and images, and no inline code.
 //!
 //! | module | contents |
 //! |---|---|
@@ -15,15 +16,15 @@
 //! | `timeline` | the chart of terms |
 //! | `election_actions` | transfer, resign, pause and resume, with confirmation |
 //! | `queues`, `queue`, `queue_actions` | all queues, one queue, and its actions |
-//! | `task`, `task_graph`, `payload`, `submit` | one task: timeline, dependencies, payload; and the form of a new task |
+//! | `task`, `task_graph`, `payload`, `submit` | one task with its dependencies and payload; the form of a new task |
 //! | `workers` | workers and their approval |
 //! | `pools`, `pool`, `pool_actions` | all pools, one pool with its resources and requests, and its actions |
 //! | `topics`, `topic`, `topic_actions`, `event` | all topics, one topic, its actions, and one event |
-//! | `group`, `partition_assignment`, `group_actions`, `group_reset` | one consumer group: partition assignment, lag and actions |
+//! | `group`, `partition_assignment`, `group_actions`, `group_reset` | one consumer group: assignment, lag, actions |
 //! | `parked`, `dead_letter_actions` | parked events and dead letters; replay and drop |
 //! | `schedules`, `schedule`, `schedule_actions` | all schedules, one schedule, and its actions |
 //! | `calendar_chart`, `local_time` | the upcoming ticks of a schedule in its time zone |
-//! | `schedule_form`, `schedule_form_view`, `schedule_backfill` | the form of a schedule with its preview; backfill of past ticks |
+//! | `schedule_form`, `schedule_form_view`, `schedule_backfill` | the form of a schedule; backfill of past ticks |
 //! | `chart` | charts of queue depth, throughput and lag |
 //! | `gossip` | gossip members and soft elections |
 //! | `audit` | the audit log |
@@ -250,7 +251,7 @@ fn schedules(read: RequiredPermission, admin: RequiredPermission) -> Routes {
         .page(admin, Method::POST, "/schedules/{schedule}/{action}", post(schedule_actions::apply))
 }
 
-/// Renders the rejection of a browser's request as a page.
+/// Render the rejection of a browser's request as a page.
 pub(crate) fn rejection_page(app: &App, parts: &Parts, problem: &Problem) -> Response {
     layout::problem_page(&layout::PageContext::of(parts, app), problem)
 }

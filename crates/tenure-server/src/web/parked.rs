@@ -163,7 +163,7 @@ pub(super) fn not_parked(key: &GroupKey, id: EventId) -> Problem {
         .remedy("It was processed, dropped or never attempted. See the group for parked events.")
 }
 
-/// Loads a parked event.
+/// Load a parked event.
 pub(super) async fn find(app: &App, key: &GroupKey, id: EventId) -> Result<ParkedEventDetail, Problem> {
     app.events.group(key).await?.ok_or_else(|| no_such_group(key))?;
     let all = app.events.parked_events(&ParkedEventFilter::from(key.clone(), id)).await?;

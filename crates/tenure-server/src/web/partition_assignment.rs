@@ -1,7 +1,8 @@
 //! The chart of the partition assignment of a group: member and lag of each partition.
 //!
-//! A cell has the letter and colour of its member; its fill height shows the lag. Letters and heights make the chart readable
-//! without colours. The table below has the same data, and the `aria-label` summarizes it for screen readers.
+//! A cell has the letter and colour of its member; its fill height shows the lag. Letters and heights make
+//! the chart readable without colours. The table below has the same data, and the `aria-label` summarizes it
+//! for screen readers.
 
 use std::collections::HashMap;
 
@@ -66,7 +67,7 @@ fn level(lag: u64) -> usize {
     LEVELS.iter().rposition(|(from, _)| lag >= *from).unwrap_or_default()
 }
 
-/// Renders the chart and its legend. `here` is the partition to highlight.
+/// Render the chart and its legend. `here` is the partition to highlight.
 pub(super) fn chart(view: &GroupView, colors: &MemberColors<'_>, here: Option<u32>) -> Markup {
     let size = match view.partitions.len() {
         0..=64 => "few",
@@ -169,7 +170,7 @@ fn in_words(view: &GroupView, colors: &MemberColors<'_>) -> String {
     summary.join(", ")
 }
 
-/// Formats numbers with consecutive ones as ranges: `0–3, 7`.
+/// Format numbers with consecutive ones as ranges: `0–3, 7`.
 pub(super) fn ranges(numbers: impl Iterator<Item = u32>, most: usize) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for n in numbers {

@@ -1,5 +1,5 @@
-//! Formats payloads for display. JSON is indented without parsing numbers, so no digit is lost. Bytes are shown as text if they
-//! are printable UTF-8, else as a hex dump.
+//! Formats payloads for display. JSON is indented without parsing numbers, so no digit is lost. Bytes are
+//! shown as text if they are printable UTF-8, else as a hex dump.
 
 use std::fmt::Write as _;
 
@@ -29,12 +29,12 @@ impl FormattedPayload {
         FormattedPayload { text, whole, bytes: json.as_str().len() }
     }
 
-    /// Formats a payload for the page of an event.
+    /// Format a payload for the page of an event.
     pub(crate) fn full(payload: &Payload) -> FormattedPayload {
         FormattedPayload::cut(payload, SHOWN)
     }
 
-    /// Formats a payload for a list.
+    /// Format a payload for a list.
     pub(crate) fn short(payload: &Payload) -> FormattedPayload {
         FormattedPayload::cut(payload, SHOWN / 16)
     }
@@ -89,7 +89,7 @@ fn dump(bytes: &[u8]) -> String {
     text
 }
 
-/// Indents JSON; the flag tells whether the result is complete.
+/// Indent JSON; the flag tells whether the result is complete.
 fn pretty(json: &str, most: usize) -> (String, bool) {
     let mut text = String::with_capacity(json.len().min(most) * 2);
     let mut depth = 0usize;
@@ -132,7 +132,7 @@ fn pretty(json: &str, most: usize) -> (String, bool) {
     (text, true)
 }
 
-/// Copies the rest of a string literal unchanged.
+/// Copy the rest of a string literal unchanged.
 fn string(text: &mut String, chars: &mut impl Iterator<Item = char>, most: usize) {
     while let Some(c) = chars.next() {
         text.push(c);

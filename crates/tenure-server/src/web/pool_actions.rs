@@ -1,4 +1,5 @@
-//! Actions on a pool, with confirmation: add, enable, disable and remove resources, settings, revoke a claim, cancel a request.
+//! Actions on a pool, with confirmation: add, enable, disable and remove resources, settings, revoke a claim,
+//! cancel a request.
 
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
@@ -82,7 +83,7 @@ pub(super) async fn create(
     made.await.unwrap_or_else(|problem: Problem| problem_page(&ctx, &problem))
 }
 
-/// Adds or updates a resource.
+/// Add or update a resource.
 async fn put(app: &App, ctx: &PageContext, key: &PoolKey, form: &PoolForm) -> Result<&'static str, Problem> {
     let name = name("name", &form.name)?;
     let before = with_timeout(app.store.pool(key)).await?;
@@ -103,7 +104,7 @@ async fn set(app: &App, key: &PoolKey, resource: &NewResource) -> Result<(), Pro
     Ok(with_timeout(app.store.add_resources(key, resources)).await?)
 }
 
-/// Writes an audit entry about a pool or an object in it.
+/// Write an audit entry about a pool or an object in it.
 async fn record(
     app: &App,
     ctx: &PageContext,
@@ -208,7 +209,7 @@ fn finish(ctx: &PageContext, key: &PoolKey, message: Result<&str, Problem>) -> R
     }
 }
 
-/// Parses an action on a resource.
+/// Parse an action on a resource.
 fn resource_action(action: &str) -> Result<&'static str, Problem> {
     let all = ["enable", "disable", "remove"];
     all.into_iter()
@@ -299,7 +300,7 @@ pub(super) async fn apply_resource(
     finish(&ctx, &key, message.await)
 }
 
-/// Loads a request of this pool.
+/// Load a request of this pool.
 async fn request(app: &App, key: &PoolKey, id: u64) -> Result<tenure::port::PoolRequestView, Problem> {
     let found = with_timeout(app.store.pool_request(&key.namespace, PoolRequestId(id))).await?;
     found.ok_or_else(|| {

@@ -115,7 +115,8 @@ async fn bulk_action(
     Ok(BulkTaskAction { order, states, selection: selection.clone(), count, more, cursor })
 }
 
-/// Counts the tasks of a filter, up to a limit; the flag tells whether more exist. The store has counts by state only.
+/// Count the tasks of a filter, up to a limit; the flag tells whether more exist. The store has counts by
+/// state only.
 async fn count(
     app: &App,
     key: &QueueKey,
@@ -249,7 +250,7 @@ pub(super) fn mode_field(mode: AssignmentMode, fallback: BrokerFallback) -> Mark
     }
 }
 
-/// Parses the field for the assignment mode.
+/// Parse the field for the assignment mode.
 pub(super) fn parse_mode(mode: &str) -> Result<(AssignmentMode, BrokerFallback), Problem> {
     match mode {
         "distributed" => Ok((AssignmentMode::Distributed, BrokerFallback::None)),
@@ -266,7 +267,7 @@ pub(super) fn invalid_field(field: &str, detail: impl Into<String>) -> Problem {
         .remedy("Go back and correct the form.")
 }
 
-/// Parses the duration of a form field.
+/// Parse the duration of a form field.
 pub(super) fn parse_duration(field: &str, text: &str) -> Result<u64, Problem> {
     format::milliseconds(text).ok_or_else(|| {
         invalid_field(
@@ -423,7 +424,7 @@ fn changes(before: &QueueSettings, after: &QueueSettings) -> String {
     changed.map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Cancels or retries the tasks that existed when the confirmation was shown, in batches.
+/// Cancel or retry the tasks that existed when the confirmation was shown, in batches.
 async fn apply_bulk(
     app: &App,
     ctx: &PageContext,

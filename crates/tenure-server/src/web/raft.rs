@@ -9,7 +9,8 @@ use super::{components, format};
 use crate::App;
 use crate::snapshot::elections::ElectionsSnapshot;
 
-/// The status of the Raft cluster. `None` if the principal may not read all namespaces, or the store is unavailable or not Raft.
+/// The status of the Raft cluster. `None` if the principal may not read all namespaces, or the store is
+/// unavailable or not Raft.
 pub(super) async fn status(app: &App, snapshot: &ElectionsSnapshot, ctx: &PageContext) -> Option<RaftStatus> {
     match snapshot.error.is_none() && ctx.may(Permission::Read, None) {
         true => with_timeout(app.store.raft_status()).await.ok().flatten(),

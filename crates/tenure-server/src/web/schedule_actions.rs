@@ -25,17 +25,17 @@ const ACTIONS: &str = "trigger, pause, resume, backfill, edit or delete";
 /// The remedy of a conflict with a concurrent change.
 pub(super) const RELOAD: &str = "Reload the page and try again.";
 
-/// Loads a schedule from the store.
+/// Load a schedule from the store.
 pub(super) async fn find(app: &App, key: &ScheduleKey) -> Result<ScheduleView, Problem> {
     with_timeout(app.store.schedule(key)).await?.ok_or_else(|| no_such_schedule(key))
 }
 
-/// Writes an audit entry about a schedule.
+/// Write an audit entry about a schedule.
 async fn record(app: &App, ctx: &PageContext, action: &str, key: &ScheduleKey, detail: String) {
     ctx.record(app, action, Some(&key.namespace), key.name.as_str(), detail).await;
 }
 
-/// Refreshes the snapshots, so that the next page shows the change.
+/// Refresh the snapshots, so that the next page shows the change.
 pub(super) async fn changed(app: &App) {
     app.schedules.invalidate();
     app.queues.invalidate().await;

@@ -30,7 +30,7 @@ const ROUNDS: usize = 10;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct BackfillQuery {
-    /// Part of the query; the authorization layer checks it.
+    /// Part of the query; the access middleware checks it.
     namespace: Option<Name>,
     from: String,
     to: String,
@@ -111,7 +111,7 @@ fn form(view: &ScheduleView, wall: i64) -> Markup {
     }
 }
 
-/// Previews or fires the ticks of a range, a thousand at a time.
+/// Preview or fire the ticks of a range, a thousand at a time.
 async fn run(
     app: &App,
     by: &AuditActor,

@@ -1,4 +1,4 @@
-//! The fields of the schedule form, and their validation. Returns all errors at once.
+//! The fields of the schedule form, and their validation. Validation returns all errors at once.
 
 use serde::Deserialize;
 use tenure::Name;
@@ -95,7 +95,7 @@ impl FieldError {
     }
 }
 
-/// Maps a field of the API to a field of the form.
+/// Map a field of the API to a field of the form.
 fn field_of(field: &str) -> &'static str {
     match field {
         "expression" => "expression",
@@ -127,7 +127,7 @@ fn some(text: &str) -> Option<&str> {
     Some(text.trim()).filter(|text| !text.is_empty())
 }
 
-/// Normalizes the CRLF line ends of a text area.
+/// Normalize the CRLF line ends of a text area.
 fn plain(text: &str) -> String {
     text.replace("\r\n", "\n").trim().to_owned()
 }
@@ -223,7 +223,7 @@ impl ScheduleForm {
         self.expression.trim().is_empty()
     }
 
-    /// Validates the form. Returns all errors at once.
+    /// Validate the form. Returns all errors at once.
     pub(super) fn request(
         &self,
         stored: Option<&ScheduleView>,
@@ -402,7 +402,7 @@ impl ScheduleForm {
     }
 }
 
-/// Collects an error and continues.
+/// Collect an error and continue.
 fn collect<T>(errors: &mut Vec<FieldError>, read: Result<T, FieldError>) -> Option<T> {
     read.map_err(|one| errors.push(one)).ok()
 }
@@ -411,7 +411,7 @@ fn number<T: std::str::FromStr>(field: &'static str, text: &str) -> Result<T, Fi
     text.trim().parse().map_err(|_| FieldError::new(field, format!("Invalid number: {text:?}")))
 }
 
-/// Parses a date and time. An unchanged value keeps its stored instant, even in a DST overlap.
+/// Parse a date and time. An unchanged value keeps its stored instant, even in a DST overlap.
 fn instant(
     field: &'static str,
     text: &str,

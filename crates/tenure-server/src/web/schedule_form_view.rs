@@ -1,8 +1,9 @@
 //! The form that creates or edits a schedule, with a preview of its ticks.
 //!
-//! A POST with `step=preview` saves nothing. Its response is the same form with the entered values, their errors and the next
-//! ticks. The script sends it while the user types and takes only the preview from the response; without the script there is a
-//! button. A rejected save returns the same page, so no input is lost.
+//! A POST with `step=preview` saves nothing. Its response is the same form with the entered values, their
+//! errors and the next ticks. The script sends it while the user types and takes only the preview from the
+//! response; without the script there is a button. A rejected save returns the same page, so no input is
+//! lost.
 
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
@@ -54,7 +55,7 @@ impl ScheduleFormView<'_> {
         Ok(ScheduleKey::new(self.namespace.clone(), name))
     }
 
-    /// Parses the form. Returns all errors at once.
+    /// Parse the form. Returns all errors at once.
     fn read(&self) -> Result<(ScheduleKey, PutScheduleRequest), Vec<FieldError>> {
         match (self.key(), self.values.request(self.stored)) {
             (Ok(key), Ok(request)) => Ok((key, request)),
@@ -67,7 +68,7 @@ impl ScheduleFormView<'_> {
         }
     }
 
-    /// Previews the form. Empty fields are not errors yet, and errors in other fields do not hide the ticks.
+    /// Preview the form. Empty fields are not errors yet, and errors in other fields do not hide the ticks.
     async fn preview(&self, app: &App) -> Preview {
         if self.values.is_blank() && self.stored.is_none() {
             return Preview::default();
@@ -252,7 +253,7 @@ impl ScheduleFormView<'_> {
     }
 }
 
-/// Renders the preview.
+/// Render the preview.
 fn shown(preview: &Preview, wall: i64) -> Markup {
     html! {
         @if !preview.errors.is_empty() {
@@ -325,7 +326,8 @@ pub(super) async fn save(
         Ok(view) => view,
         Err(problem) => return problem_page(&ctx, &problem),
     };
-    // Fields that the form lacks are taken from the stored schedule, so its version must be the one that the form showed.
+    // Fields that the form lacks are taken from the stored schedule, so its version must be the one that the
+    // form showed.
     if view.version != values.version && values.step != "preview" {
         return problem_page(&ctx, &changed_meanwhile(&key, Some(view.version)).remedy(RELOAD));
     }

@@ -98,8 +98,8 @@ fn message_text(message: &str) -> Option<&'static str> {
     })
 }
 
-/// Finds matching schedules chunk by chunk, up to [`CHUNKS`] chunks per page. Reads only namespaces that the principal may
-/// read.
+/// Find matching schedules chunk by chunk, up to [`CHUNKS`] chunks per page. Reads only namespaces that the
+/// principal may read.
 async fn find(
     app: &App,
     ctx: &PageContext,

@@ -1,7 +1,8 @@
 //! The banner at the top of every page while the store is unavailable.
 //!
-//! Pages are rendered from snapshots, so they remain available while the store is not. The banner shows the age of the data.
-//! The script replaces "live" by "stale" while the banner is present, and refreshes the page when the store is back.
+//! Pages are rendered from snapshots, so they remain available while the store is not. The banner shows the
+//! age of the data. The script replaces "live" by "stale" while the banner is present, and refreshes the page
+//! when the store is back.
 
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ impl Banner {
         }
     }
 
-    /// The store was unavailable for this page.
+    /// The banner of a page for which the store was unavailable.
     pub(super) fn unreadable(problem: &Problem) -> Banner {
         Banner::Unreadable { cause: problem.cause.as_ref().map(|cause| cause.to_string()) }
     }
@@ -51,7 +52,7 @@ impl Banner {
     }
 }
 
-/// Renders the banner. Only administrators see the cause, because it may name hosts and users.
+/// Render the banner. Only administrators see the cause, because it may name hosts and users.
 pub(super) fn shown(banner: &Banner, ctx: &PageContext) -> Markup {
     let (about, cause) = match banner {
         Banner::None => return html! {},

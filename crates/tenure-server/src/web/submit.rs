@@ -187,7 +187,7 @@ fn non_empty(text: &str) -> Option<&str> {
     Some(text.trim()).filter(|text| !text.is_empty())
 }
 
-/// Splits a comma-separated list.
+/// Split a comma-separated list.
 pub(super) fn split_list(text: &str) -> Vec<String> {
     text.split(',').filter_map(non_empty).map(Into::into).collect()
 }

@@ -445,7 +445,8 @@ pub(super) async fn apply(
         let order = order(&action)?;
         let task =
             with_timeout(app.store.task(&namespace, id)).await?.ok_or_else(|| unknown(&namespace, id))?;
-        // An operator who wanted to cancel a waiting task may not want to stop a running one.
+        // The task has changed since the operator confirmed the action. An operator who cancels a waiting
+        // task may not want to stop a running one.
         if task.state.as_str() != form.expected_state {
             let detail = format!("Task {id} is now {}; nothing was changed.", task.state.as_str());
             return Err(Problem::new(StatusCode::CONFLICT, "task-changed", detail)

@@ -13,7 +13,7 @@ use crate::snapshot::queues::TaskDetail;
 const BOX: (i64, i64) = (150, 46);
 const GAP: (i64, i64) = (60, 14);
 
-/// Renders the graph; nothing for a task without dependencies.
+/// Render the graph; nothing for a task without dependencies.
 pub(super) fn graph(detail: &TaskDetail) -> Markup {
     if detail.related.is_empty() {
         return html! {};

@@ -1,7 +1,7 @@
 //! The chart of terms: one row per leader, one bar per term, time from left to right.
 //!
-//! Horizontal lengths are percentages, so the chart fits any width without a script; heights are pixels. The table below the
-//! chart has the same data for screen readers.
+//! Horizontal lengths are percentages, so the chart fits any width without a script; heights are pixels. The
+//! table below the chart has the same data for screen readers.
 
 use maud::{Markup, html};
 use tenure::port::Term;
@@ -51,7 +51,7 @@ impl Window {
     }
 }
 
-/// Renders the chart. `terms` are ordered newest first.
+/// Render the chart. `terms` are ordered newest first.
 pub(super) fn chart(terms: &[Term], slots: u32, now_ms: i64) -> Markup {
     let Some(from) = terms.iter().map(|term| term.started_at_ms).min() else { return html! {} };
     let latest = terms.iter().filter_map(|term| term.ended_at_ms).max().unwrap_or(now_ms);

@@ -57,12 +57,12 @@ pub(super) fn name_field(label: &str, placeholder: &str) -> Markup {
     html! { div.field { label for="name" { (label) } input #name name="name" required autocomplete="off" placeholder=(placeholder) pattern=(NAME); } }
 }
 
-/// Parses the name of a form.
+/// Parse the name of a form.
 pub(super) fn name(text: &str) -> Result<Name, Problem> {
     text.trim().parse().map_err(|error: tenure::NameError| invalid_field("name", error.to_string()))
 }
 
-/// Parses a number of a form.
+/// Parse a number of a form.
 pub(super) fn number<T: std::str::FromStr>(field: &str, text: &str) -> Result<T, Problem> {
     let text = text.trim();
     text.parse().map_err(|_| invalid_field(field, format!("{field}: invalid number {text:?}")))
@@ -148,7 +148,7 @@ pub(super) async fn create(
     made.await.unwrap_or_else(|problem: Problem| problem_page(&ctx, &problem))
 }
 
-/// Writes an audit entry about a topic.
+/// Write an audit entry about a topic.
 async fn record(app: &App, ctx: &PageContext, action: &str, key: &TopicKey, detail: String) {
     ctx.record(app, action, Some(&key.namespace), key.name.as_str(), detail).await;
     // Refresh the snapshots, so that the next page shows the change.
@@ -225,13 +225,14 @@ pub(super) fn name_confirmation_field(name: &str) -> Markup {
     }
 }
 
-/// A pattern that matches only this name. Of the characters of a name only the dot is special. Browsers compile patterns with
-/// the `v` flag, where an escaped hyphen outside of brackets is an error that disables the whole pattern.
+/// A pattern that matches only this name. Of the characters of a name only the dot is special. Browsers
+/// compile patterns with the `v` flag, where an escaped hyphen outside of brackets is an error that disables
+/// the whole pattern.
 fn regex_of(name: &str) -> String {
     name.replace('.', r"\.")
 }
 
-/// Rejects a confirmation with another name.
+/// Reject a confirmation with another name.
 pub(super) fn check_name_confirmation(given: &str, name: &Name) -> Result<(), Problem> {
     if given.trim() == name.as_str() {
         return Ok(());
@@ -363,7 +364,7 @@ impl PublishForm {
         }
         Ok(NewEvent {
             key: some(&self.key),
-            kind: self.kind.trim().into(),
+            event_type: self.kind.trim().into(),
             payload: Payload::Json(payload),
             headers,
             idempotency_key: some(&self.idempotency_key),
@@ -437,7 +438,7 @@ pub(super) async fn publish(
         let published = with_timeout(app.store.publish(&key, &event)).await?;
         let one = published.first().ok_or_else(|| invalid_field("event", "No event was published."))?;
         if one.created {
-            let detail = format!("event {} {}", one.id, event[0].kind);
+            let detail = format!("event {} {}", one.id, event[0].event_type);
             record(&app, &ctx, "event.publish", &key, detail).await;
         }
         if !ctx.may(Permission::Read, Some(&key.namespace)) {

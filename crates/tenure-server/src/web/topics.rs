@@ -178,7 +178,7 @@ fn groups_of(
     }
 }
 
-/// A table of groups. `topics` adds the topic; `Some(true)` also the namespace.
+/// A table of groups. `topics` adds a column for the topic; `Some(true)` also shows the namespace.
 pub(super) fn group_table(groups: &[&GroupHistory], topics: Option<bool>, now: BootInstant) -> Markup {
     html! {
         table.stack {

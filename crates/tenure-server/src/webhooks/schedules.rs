@@ -4,9 +4,10 @@
 //! by the task's settings. Delivery is at least once per tick: a request is sent again if a server dies
 //! between the response and the settlement. `webhook-id` is the same at every attempt.
 //!
-//! Every client with `claim` in the namespace could submit a forged task to that queue. So a webhook is sent
-//! only if the schedule it names has recorded this task for this very tick; then the store itself has written
-//! its content. A deleted schedule sends no webhooks, because its secret is unknown.
+//! Every client with `claim` in the namespace could submit a forged task to that queue. So a server sends a
+//! webhook only if the schedule that it names has recorded this task for this tick. The record proves that
+//! the store itself wrote the content of the task. A deleted schedule sends no webhooks, because its secret
+//! is unknown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +96,7 @@ async fn run(app: &App, tenure: &Tenure) {
                 }
                 return;
             }
-            // For example a wrong schema, which an operator must fix.
+            // An operator must fix the store, for example its schema.
             Err(Error::Store(error)) if error.kind == ErrorKind::Misconfigured => UNSUPPORTED_INTERVAL,
             Err(Error::Closed) => return,
             Err(error) => {
@@ -114,7 +115,7 @@ async fn begin(app: &App, tenure: &Tenure, sender: &Arc<WebhookSender>) -> Resul
     let queue = webhook_queue();
     let (app, sender) = (app.clone(), sender.clone());
     let worker = tenure.worker(queue.name.as_str()).namespace(queue.namespace.as_str());
-    // The worker is part of a server and is shown as such.
+    // Do not list the worker: it is part of a server, and the pages show it as a server.
     let worker =
         worker.unlisted().concurrency(CONCURRENCY).grace(GRACE).kind(WEBHOOK_TASK_KIND, move |task| {
             let (app, sender) = (app.clone(), sender.clone());
@@ -170,7 +171,8 @@ async fn verified_secret(
     app.store.webhook_secret(&call.key).await.map_err(|error| store_unavailable(&error))
 }
 
-/// Store errors contain host and user names, so they are only logged.
+/// Task error for a store error. The message of the store may contain host and user names, so it is only
+/// logged.
 fn store_unavailable(error: &StoreError) -> TaskError {
     tracing::warn!(%error, "schedule webhook postponed");
     TaskError::fail("the server could not verify the webhook in its store")

@@ -132,7 +132,7 @@ impl WebhookSender {
         outcome
     }
 
-    /// Send a request: its result, its duration, and the error.
+    /// Send a request. Returns its result for the metrics, its duration, and the error if it failed.
     pub(super) async fn send(
         &self,
         webhook: WebhookRequest<'_>,

@@ -7,7 +7,7 @@ use tenure_core::rules::event::signing_key;
 
 /// Signature of a message: `v1,` and base64 of HMAC-SHA256 over id, timestamp and body.
 pub(super) fn signature(secret: &str, id: &str, seconds: i64, body: &[u8]) -> String {
-    // A secret from before the validation is used as it is.
+    // A secret that was stored before secrets were validated is used as raw bytes.
     let key = signing_key(secret).unwrap_or_else(|_| secret.as_bytes().to_vec());
     let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
     let mut context = hmac::Context::with_key(&key);

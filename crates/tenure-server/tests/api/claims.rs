@@ -210,7 +210,7 @@ async fn a_heartbeat_extends_a_claim_and_stores_progress() {
     let seen = task(&app, id).await;
     assert!(seen["claim_expires_at_ms"].as_i64().unwrap() >= before + 3_000_000);
     assert_eq!(seen["progress"], "3 of 7");
-    // Without a claim timeout: one more minute.
+    // A heartbeat without a claim timeout extends the claim by one minute.
     app.post(&heartbeat, json!({"token": token})).await.of(200);
     let after = task(&app, id).await["claim_expires_at_ms"].as_i64().unwrap();
     assert!((before..before + 60_000).contains(&after), "{before} {after}");
@@ -278,7 +278,7 @@ async fn a_paused_queue_rejects_claims() {
     let seen = app.get("/v1/queues/q").await.of(200);
     assert_eq!((&seen["paused"]["paused_by"], &seen["counts"]["ready"]), (&json!("local"), &json!(1)));
     assert_eq!(app.post("/v1/queues/q/resume", json!({})).await.of(200)["changed"], true);
-    // A whole namespace with its queues.
+    // Pause a namespace with all its queues.
     app.post("/v1/namespaces/default/pause", json!({})).await.of(200);
     app.post("/v1/queues/q/claim", json!({"worker": "w"})).await.problem(409, "paused", Some("queue"));
     app.post("/v1/namespaces/default/resume", json!({})).await.of(200);

@@ -28,7 +28,7 @@ async fn delete(app: &TestApp, path: &str) -> TestResponse {
     send(app, Method::DELETE, path, None).await
 }
 
-/// App with a topic of so many partitions.
+/// App with a topic that has this number of partitions.
 async fn with_topic(partitions: u32) -> TestApp {
     let app = test_app();
     put(&app, "/v1/topics/orders", json!({"partitions": partitions})).await.of(201);

@@ -94,7 +94,7 @@ async fn curl(url: &str, body: Value) -> Option<Value> {
     output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
 }
 
-/// The same with curl over sockets: a waiting campaign is repeated at another server when the first one stops.
+/// Over sockets, with curl: a client repeats a waiting campaign at another server when the first one stops.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_campaign_at_a_stopping_server_succeeds_at_another() {
     let (_database, a, b) = postgres().await;
@@ -110,7 +110,7 @@ async fn a_campaign_at_a_stopping_server_succeeds_at_another() {
     waits["session"] = opened["session"].clone();
     let (url, again) = (format!("{at_a}/v1/elections/nightly/campaign"), waits.clone());
     let waiting = tokio::spawn(async move { curl(&url, waits).await });
-    // Whether the request waits already does not matter: it is answered or must be repeated.
+    // The request may or may not be waiting already. Either the server answers it, or the client repeats it.
     first.shutdown().await;
     let text = waiting.await.unwrap();
     assert!(text.is_none_or(|text| text["leading"] == false));

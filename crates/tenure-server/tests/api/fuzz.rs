@@ -86,7 +86,7 @@ async fn assert_no_server_error(app: &TestApp, request: http::request::Builder, 
     // Pages return HTML errors.
     let path = request.uri().path();
     let api = path.starts_with("/v1/") || path.starts_with("/internal/");
-    // A started stream is fine and has no end.
+    // An event stream is a valid response and has no end to read.
     let Some(answer) = app.send_unless_stream(request).await else { return };
     assert!(answer.status.as_u16() < 500, "{what}: {answer:?}");
     if api && answer.status.is_client_error() {

@@ -71,7 +71,8 @@ async fn a_schedule_is_created_read_listed_and_deleted() {
     assert_eq!(upcoming[0]["tick_at_ms"], shown["tick_state"]["next_tick_at_ms"]);
     for tick in upcoming {
         let at = tick["local_time"].as_str().unwrap();
-        // In its time zone; on the night without 02:30, an hour later.
+        // Ticks are in the schedule's time zone. In the night whose DST gap skips 02:30, the tick is an hour
+        // later.
         assert!(at.contains("T02:30:00+0") || at.contains("T03:30:00+02:00"), "{at}");
         assert_eq!(tick["tick_at_ms"], tick["due_at_ms"]);
     }

@@ -125,7 +125,7 @@ impl ElectionAdmin for FlakyStore {
 
 impl AccessStore for FlakyStore {}
 
-/// A server whose Raft store had stopped stayed healthy forever and was not restarted.
+/// Regression: A server whose Raft store had stopped stayed healthy forever and was not restarted.
 #[tokio::test]
 async fn a_server_with_a_stopped_store_is_neither_healthy_nor_ready() {
     let moody = FlakyStore::new();

@@ -123,8 +123,8 @@ async fn a_stream_starts_at_the_requested_position() {
     );
 }
 
-/// A subscriber that disconnects after any event, inside a commit batch or not, and reconnects to another replica receives the
-/// next event.
+/// A subscriber that disconnects after any event, inside a commit batch or not, and reconnects to another
+/// replica receives the next event.
 #[tokio::test]
 async fn a_subscriber_that_reconnects_to_another_replica_receives_each_event_once() {
     let store: Arc<dyn Store> = Arc::new(created(5).await);
@@ -238,7 +238,7 @@ async fn a_stopping_server_ends_its_streams() {
     subscriber.end().await;
 }
 
-/// As after a restore: the received events do not exist.
+/// As after a restore: the store does not contain the events that the subscriber received.
 #[tokio::test]
 async fn a_subscriber_beyond_the_end_is_reset_and_receives_new_events() {
     let store: Arc<dyn Store> = Arc::new(created(1).await);

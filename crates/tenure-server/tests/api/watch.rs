@@ -239,7 +239,7 @@ async fn many(app: &TestApp) {
     app.app.elections().refresh_all().await.unwrap();
 }
 
-/// All elections were queued for each watcher at once: megabytes per watcher, read or not.
+/// Regression: All elections were queued for each watcher at once: megabytes per watcher, read or not.
 #[tokio::test]
 async fn an_unread_watch_buffers_one_piece() {
     let app = test_app();

@@ -1,7 +1,7 @@
 //! A headless Chromium, driven over its debugging pipe: JSON messages that end with a zero byte.
 //!
-//! All complaints of the browser are collected: script errors, console errors, log entries and violations of the content
-//! security policy. [`Page::assert_no_problems`] fails if there are any.
+//! All complaints of the browser are collected: script errors, console errors, log entries and violations of
+//! the content security policy. [`Page::assert_no_problems`] fails if there are any.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -64,7 +64,7 @@ impl Link {
         answer.unwrap_or_else(|error| panic!("{method} {params}: {error}"))
     }
 
-    /// Sends a command and returns the result or the error.
+    /// Send a command and return the result or the error.
     async fn request(&self, session: Option<&str>, method: &str, params: &Value) -> Result<Value, String> {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
@@ -95,7 +95,7 @@ impl Link {
 }
 
 impl Browser {
-    /// Starts a browser. `$CHROMIUM` names the program; the default is `chromium`.
+    /// Start a browser. `$CHROMIUM` names the program; the default is `chromium`.
     pub(crate) async fn start() -> Browser {
         let program = std::env::var("CHROMIUM").unwrap_or_else(|_| "chromium".into());
         let profile = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ impl Browser {
         Browser { link, _process: process, _profile: profile }
     }
 
-    /// Opens a tab with its own cookies.
+    /// Open a tab with its own cookies.
     pub(crate) async fn page(&self, screen: Screen) -> Page {
         let context = self.link.call(None, "Target.createBrowserContext", json!({})).await;
         let target = json!({"url": "about:blank", "browserContextId": context["browserContextId"]});
@@ -154,7 +154,7 @@ impl Browser {
     }
 }
 
-/// Collects the complaints of the browser.
+/// Collect the complaints of the browser.
 async fn collect_complaints(
     mut events: broadcast::Receiver<Arc<Value>>,
     session: String,
@@ -229,7 +229,7 @@ impl Page {
         self.link.call(Some(&self.session), method, params).await
     }
 
-    /// Sets the window width and the preferred colour scheme.
+    /// Set the window width and the preferred colour scheme.
     pub(crate) async fn set_screen(&self, screen: Screen) {
         let phone = screen.width < 700;
         let metrics = json!({"width": screen.width, "height": if phone { 740 } else { 900 },
@@ -240,7 +240,7 @@ impl Page {
         self.call("Emulation.setEmulatedMedia", light).await;
     }
 
-    /// Opens a URL and waits until it is loaded.
+    /// Open a URL and wait until it is loaded.
     pub(crate) async fn open(&self, url: &str) {
         let mut events = self.link.events.subscribe();
         let answer = self.call("Page.navigate", json!({"url": url})).await;
@@ -269,7 +269,7 @@ impl Page {
         }
     }
 
-    /// Evaluates an expression.
+    /// Evaluate an expression.
     pub(crate) async fn eval(&self, expression: &str) -> Value {
         let params = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let answer = self.call("Runtime.evaluate", params).await;
@@ -277,7 +277,7 @@ impl Page {
         answer["result"]["value"].clone()
     }
 
-    /// Waits until an expression is true.
+    /// Wait until an expression is true.
     pub(crate) async fn until(&self, expression: &str) {
         let deadline = tenure::runtime::now() + TIMEOUT;
         // While a page is being replaced the evaluation fails; retry it.
@@ -301,12 +301,12 @@ impl Page {
         }
     }
 
-    /// Waits until the page contains a text.
+    /// Wait until the page contains a text.
     pub(crate) async fn shows(&self, text: &str) {
         self.until(&format!("document.body.innerText.includes({})", json!(text))).await;
     }
 
-    /// Clicks the centre of the first element of a selector. Fails if another element covers it.
+    /// Click the centre of the first element of a selector. Fails if another element covers it.
     pub(crate) async fn click(&self, selector: &str) {
         let found = format!("document.querySelector({})", json!(selector));
         self.until(&found).await;
@@ -334,19 +334,19 @@ impl Page {
         }
     }
 
-    /// Clicks an element and waits for the next page.
+    /// Click an element and wait for the next page.
     pub(crate) async fn follow(&self, selector: &str) {
         let mut events = self.link.events.subscribe();
         self.click(selector).await;
         self.loaded(&mut events).await;
     }
 
-    /// Types into the focused element.
+    /// Type into the focused element.
     pub(crate) async fn type_text(&self, text: &str) {
         self.call("Input.insertText", json!({"text": text})).await;
     }
 
-    /// Presses a key: `Tab`, `Enter`, `Escape`.
+    /// Press a key: `Tab`, `Enter`, `Escape`.
     pub(crate) async fn press(&self, key: &str) {
         let (code, text) = match key {
             "Tab" => (9, ""),
@@ -360,8 +360,8 @@ impl Page {
         }
     }
 
-    /// Writes a screenshot to `target/screenshots/`: of the full page up to the browser's limit, or of the window if a dialog is
-    /// open.
+    /// Write a screenshot to `target/screenshots/`: of the full page up to the browser's limit, or of the
+    /// window if a dialog is open.
     pub(crate) async fn screenshot(&self, name: &str) {
         self.eval(SETTLED).await;
         let mut params = json!({"format": "png", "optimizeForSpeed": true});
@@ -383,13 +383,13 @@ impl Page {
         self.complaints.lock().unwrap().clone()
     }
 
-    /// Clears expected complaints.
+    /// Clear expected complaints.
     pub(crate) fn clear_complaints(&self) {
         self.complaints.lock().unwrap().clear();
     }
 
-    /// Checks the open page in every width and theme: no overflow, no broken words, no findings of axe-core. Writes screenshots of
-    /// some.
+    /// Check the open page in every width and theme: no overflow, no broken words, no findings of axe-core.
+    /// Writes screenshots of some.
     pub(crate) async fn fits_every_screen(&self, name: &str) {
         let mut all = Vec::new();
         for screen in Screen::every() {
@@ -420,7 +420,7 @@ impl Page {
         (found != json!([])).then(|| format!("axe-core: {}", serde_json::to_string_pretty(&found).unwrap()))
     }
 
-    /// Fails on complaints of the browser, overflow, broken words and accessibility faults.
+    /// Fail on complaints of the browser, overflow, broken words and accessibility faults.
     pub(crate) async fn assert_no_problems(&self) {
         let problems = self.problems().await;
         if !problems.is_empty() {
@@ -449,8 +449,8 @@ impl Page {
     }
 }
 
-/// Overflow: elements wider than the window, cards that scroll sideways, and a navigation that wraps on a wide screen. A phone
-/// zooms out until everything fits, so the width of the screen counts.
+/// Overflow: elements wider than the window, cards that scroll sideways, and a navigation that wraps on a
+/// wide screen. A phone zooms out until everything fits, so the width of the screen counts.
 const WIDE: &str = r#"(() => {
     const most = screen.width, wide = document.documentElement.scrollWidth, found = [];
     const brief = (e) => e.outerHTML.slice(0, 140);
@@ -469,8 +469,8 @@ const WIDE: &str = r#"(() => {
     return found;
 })()"#;
 
-/// Words that are broken across lines. Texts of more than 24 characters without a space, such as addresses, are exempt. A word
-/// ends where a browser may break a line, such as after a hyphen.
+/// Words that are broken across lines. Texts of more than 24 characters without a space, such as addresses,
+/// are exempt. A word ends where a browser may break a line, such as after a hyphen.
 const BROKEN: &str = r#"(() => {
     const found = [];
     const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -495,10 +495,11 @@ const BROKEN: &str = r#"(() => {
     return found;
 })()"#;
 
-/// Runs axe-core and returns rule and location of each violation.
+/// Run axe-core and return rule and location of each violation.
 const AXE: &str = "axe.run(document, {preload: false, resultTypes: ['violations']}).then(({violations}) =>     violations.map(({id, help, nodes}) => ({id, help, nodes: nodes.slice(0, 3).map((node) => node.html.slice(0, 200) + ' ' + node.failureSummary)})))";
 
-/// Finishes all animations; endless ones are cancelled. It does not wait for callbacks, because pages without scripts have none.
+/// Finish all animations; endless ones are cancelled. It does not wait for callbacks, because pages without
+/// scripts have none.
 const SETTLED: &str = "(() => { getComputedStyle(document.body).color; \
     for (const change of document.getAnimations()) { try { change.finish() } catch { change.cancel() } } \
     return getComputedStyle(document.body).color != '' })()";

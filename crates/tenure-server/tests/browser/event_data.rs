@@ -65,7 +65,7 @@ impl Fixture {
         self.store.parked_events(&filter).await.unwrap()
     }
 
-    /// Adds members and divides the partitions among them, except the last `keep_free`.
+    /// Add members and divide the partitions among them, except the last `keep_free`.
     async fn members(
         &mut self,
         of: &str,

@@ -205,7 +205,7 @@ async fn the_group_page_shows_how_lag_grows_and_shrinks() {
     page.assert_no_problems().await;
 }
 
-/// Replaces the value of a field of a dialog.
+/// Replace the value of a field of a dialog.
 async fn fill(page: &Page, field: &str, text: &str) {
     page.click(&format!("dialog {field}")).await;
     page.eval(&format!("document.querySelector('dialog {field}').value = ''")).await;
@@ -280,7 +280,7 @@ async fn actions_on_topics_change_the_store() {
         page.click("[data-key=publish]").await;
         fill(&page, "#payload", &format!("\"{}\"", "x".repeat(3000))).await;
         page.follow("dialog button").await;
-        page.shows("this topic accepts at most 2000").await;
+        page.shows("this topic allows at most 2000").await;
         page.clear_complaints();
         assert_eq!(fixture.events("invoices").await.len(), 2);
 
@@ -354,7 +354,7 @@ async fn actions_on_groups_change_the_store() {
         assert_eq!((paused.paused_by.as_str(), paused.reason.as_str()), ("local", "a <b>break</b>"));
         page.click("[data-key=resume]").await;
         page.follow("dialog button").await;
-        page.shows("Resumed.").await;
+        page.shows("Resumed from").await;
         assert!(fixture.group("orders/search").await.paused.is_none());
 
         page.click("[data-key=settings]").await;

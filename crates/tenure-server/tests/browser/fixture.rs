@@ -88,7 +88,7 @@ impl Fixture {
         Fixture { store, link, server, url, clock, candidates: Vec::new(), sessions: Vec::new() }
     }
 
-    /// Sets the wall clock back.
+    /// Set the wall clock back.
     pub(crate) fn set_back(&self, by: Duration) {
         self.clock.set_back(by);
     }
@@ -98,12 +98,12 @@ impl Fixture {
         self.clock.wall_ms()
     }
 
-    /// Keeps a session open until the end of the test.
+    /// Keep a session open until the end of the test.
     pub(crate) fn keep(&mut self, tenure: Tenure) {
         self.sessions.push(tenure);
     }
 
-    /// Creates an access token with these grants.
+    /// Create an access token with these grants.
     pub(crate) async fn token(&self, name: &str, grants: &[&str]) -> String {
         let token = tenure_server::access::access_token::AccessToken::generate(tenure::runtime::random);
         let credential = Credential {
@@ -120,12 +120,12 @@ impl Fixture {
         token.text
     }
 
-    /// Adds a candidate that stays until the end of the test.
+    /// Add a candidate that stays until the end of the test.
     pub(crate) async fn join(&mut self, election: &str, id: &str, priority: i32) -> &mut Fixture {
         self.join_with(election, id, priority, |elector| elector).await
     }
 
-    /// Adds a candidate with other options.
+    /// Add a candidate with other options.
     pub(crate) async fn join_with(
         &mut self,
         election: &str,
@@ -142,7 +142,7 @@ impl Fixture {
         self
     }
 
-    /// Adds a leader with a long lease. Returns its session and token.
+    /// Add a leader with a long lease. Returns its session and token.
     pub(crate) async fn add_leader(&mut self, election: &str, id: &str) -> (SessionId, Token) {
         let key = key(election);
         let builder = Tenure::builder().store(self.store.clone()).name(id).lease(Duration::from_secs(60));
@@ -155,12 +155,12 @@ impl Fixture {
         (session, token)
     }
 
-    /// Reads an election from the store.
+    /// Read an election from the store.
     pub(crate) async fn view(&self, election: &str) -> ElectionView {
         self.store.election(&key(election)).await.unwrap().expect(election)
     }
 
-    /// Waits until an election matches.
+    /// Wait until an election matches.
     pub(crate) async fn until(&self, election: &str, what: impl Fn(&ElectionView) -> bool) -> ElectionView {
         let deadline = tenure::runtime::now() + Duration::from_secs(60);
         loop {
@@ -173,12 +173,12 @@ impl Fixture {
         }
     }
 
-    /// Waits until a candidate leads.
+    /// Wait until a candidate leads.
     pub(crate) async fn until_led_by(&self, election: &str, id: &str) -> ElectionView {
         self.until(election, |view| tenure::leaders(view).iter().any(|leader| leader.name == id)).await
     }
 
-    /// Creates past terms: candidate, minutes and end reason.
+    /// Create past terms: candidate, minutes and end reason.
     pub(crate) async fn add_past_terms(&self, election: &str, terms: &[(&str, u64, &str)]) {
         let election = key(election);
         let mut left: u64 = terms.iter().map(|(_, minutes, _)| minutes).sum();
@@ -240,7 +240,7 @@ impl Fixture {
         self.store.take_lease(&take).await.unwrap().expect("a free lease")
     }
 
-    /// Adds a leader that sends no heartbeats.
+    /// Add a leader that sends no heartbeats.
     pub(crate) async fn add_unresponsive_leader(&self, election: &str, id: &str) {
         let election = key(election);
         let session = SessionId::from_stored(&format!("{:032x}", tenure::runtime::random()));

@@ -8,7 +8,7 @@ use crate::chrome::Browser;
 use crate::event_data::topic;
 use crate::fixture::Fixture;
 
-/// The Copy button disappeared at the first refresh.
+/// Regression: The Copy button disappeared at the first refresh.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Chromium: scripts/test browser"]
 async fn the_copy_button_survives_refreshes() {
@@ -26,7 +26,7 @@ async fn the_copy_button_survives_refreshes() {
     page.assert_no_problems().await;
 }
 
-/// The dialog of a bulk action focused the button that cancels all tasks.
+/// Regression: The dialog of a bulk action focused the button that cancels all tasks.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Chromium: scripts/test browser"]
 async fn a_dangerous_dialog_focuses_cancel() {
@@ -44,7 +44,7 @@ async fn a_dangerous_dialog_focuses_cancel() {
     page.assert_no_problems().await;
 }
 
-/// The pattern of the confirmation was invalid for names with a hyphen.
+/// Regression: The pattern of the confirmation was invalid for names with a hyphen.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Chromium: scripts/test browser"]
 async fn a_name_with_a_hyphen_can_be_confirmed() {
@@ -65,7 +65,7 @@ async fn a_name_with_a_hyphen_can_be_confirmed() {
     page.assert_no_problems().await;
 }
 
-/// A busy page refreshed itself fourteen times in ten seconds.
+/// Regression: A busy page refreshed itself fourteen times in ten seconds.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Chromium: scripts/test browser"]
 async fn a_busy_page_refreshes_at_most_every_two_seconds() {
@@ -81,7 +81,8 @@ async fn a_busy_page_refreshes_at_most_every_two_seconds() {
     page.assert_no_problems().await;
 }
 
-/// While the database was unavailable, pages still showed "live" or "reconnecting", and some did not recover.
+/// Regression: While the database was unavailable, pages still showed "live" or "reconnecting", and some did
+/// not recover.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Chromium: scripts/test browser"]
 async fn every_page_turns_stale_while_the_store_is_unavailable_and_recovers() {

@@ -1,7 +1,9 @@
-//! The dashboard in a real browser: every page, and every button with its effect in the store, in both themes, on a phone and on
-//! a desktop. A console error or a violation of the content security policy fails the test.
+//! The dashboard in a real browser: every page, and every button with its effect in the store, in both
+//! themes, on a phone and on a desktop. A console error or a violation of the content security policy fails
+//! the test.
 //!
-//! `scripts/test browser` runs these tests; they need Chromium. Screenshots are written to `target/screenshots/` for review.
+//! `scripts/test browser` runs these tests; they need Chromium. Screenshots are written to
+//! `target/screenshots/` for review.
 
 mod chrome;
 mod event_data;
@@ -31,7 +33,7 @@ async fn every_page_fits_every_screen() {
         ("election", "/elections/nightly?namespace=default", "node-a"),
         ("slots", "/elections/render-farm?namespace=prod", "Slot"),
         ("paused", "/elections/accounting?namespace=prod", "moving to the new database"),
-        ("unresponsive", "/elections/import?namespace=staging", "Leader unresponsive"),
+        ("unresponsive", "/elections/import?namespace=staging", "import-7"),
         ("no-candidates", "/elections/clean-up?namespace=staging", "No candidates"),
         ("transfer", "/elections/nightly/transfer?namespace=default", "New leader"),
         ("pause", "/elections/nightly/pause?namespace=default", "Reason"),

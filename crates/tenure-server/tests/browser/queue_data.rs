@@ -89,7 +89,7 @@ impl Fixture {
         self.store.tasks(&filter).await.unwrap()
     }
 
-    /// Adds a worker that stays online.
+    /// Add a worker that stays online.
     async fn worker(
         &mut self,
         worker: &str,
@@ -247,7 +247,7 @@ impl Fixture {
         self.store.set_worker_approval(&Name::default_namespace(), "mail-1", Some("ada")).await.unwrap();
     }
 
-    /// Requests a resource and grants it if one is free.
+    /// Request a resource and grant it if one is free.
     pub(crate) async fn request(&self, of: &str, request: PoolRequest) -> PoolRequestView {
         let key = pool(of);
         let created = self.store.create_pool_request(&key, &request).await.unwrap();

@@ -21,7 +21,7 @@ pub(crate) fn schedule(text: &str) -> ScheduleKey {
 pub(crate) type Leader = (SessionId, Token);
 
 impl Fixture {
-    /// Creates a schedule from JSON; missing fields have default values.
+    /// Create a schedule from JSON; missing fields have default values.
     pub(crate) async fn schedule(&self, of: &str, json: &str) -> SetScheduleOutcome {
         let key = schedule(of);
         let mut value: serde_json::Value = serde_json::from_str(json).unwrap();
@@ -46,12 +46,12 @@ impl Fixture {
         self.store.ticks(&TickFilter { key: schedule(of), before_ms: None, limit: 1000 }).await.unwrap()
     }
 
-    /// Adds the leader of the schedulers.
+    /// Add the leader of the schedulers.
     pub(crate) async fn leader(&mut self) -> Leader {
         self.add_leader("tenure/scheduler", "tenure-a").await
     }
 
-    /// Fires all due ticks, as the scheduler does.
+    /// Fire all due ticks, as the scheduler does.
     pub(crate) async fn fire(&self, leader: &Leader) {
         let due_list = self.store.due_schedules(1000).await.unwrap();
         let (session, token) = leader;
@@ -99,7 +99,8 @@ impl Fixture {
                 ),
             )
             .await;
-        // On time for an hour, no scheduler for two, then on time again.
+        // Ticks fire on time for an hour, then no scheduler runs for two hours, then ticks fire on time
+        // again.
         for minutes in (0..60).step_by(5) {
             fixture.set_back(began - Duration::from_secs(minutes * 60));
             fixture.fire(&leader).await;

@@ -75,7 +75,7 @@ async fn every_page_of_schedules_fits_every_screen() {
     page.assert_no_problems().await;
 }
 
-/// Replaces the value of a field.
+/// Replace the value of a field.
 async fn fill(page: &Page, field: &str, text: &str) {
     page.click(field).await;
     page.eval(&format!("document.querySelector({field:?}).select?.()")).await;

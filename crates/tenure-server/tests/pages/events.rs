@@ -32,7 +32,7 @@ async fn get(app: &App, path: &str) -> String {
     answer.text
 }
 
-/// Creates a topic with one partition, a group, and a member that holds the partition. Returns its token.
+/// Create a topic with one partition, a group, and a member that holds the partition. Returns its token.
 pub(crate) async fn topic_with_member(store: &MemoryStore) -> Token {
     let settings = TopicSettings { partitions: 1, ..TopicSettings::default() };
     store.set_topic(&topic(), &settings).await.unwrap();
@@ -60,7 +60,7 @@ pub(crate) async fn topic_with_member(store: &MemoryStore) -> Token {
     store.take_partitions(&take).await.unwrap()[0].token
 }
 
-/// Publishes events and makes them dead letters.
+/// Publish events and make them dead letters.
 pub(crate) async fn publish_dead_letters(store: &MemoryStore, token: Token, count: u64, error: &str) {
     let events: Vec<_> =
         (0..count).map(|n| NewEvent { key: Some(format!("k{n}")), ..NewEvent::new(SCRIPT) }).collect();

@@ -23,7 +23,7 @@ async fn topic(store: &MemoryStore, name: &str) {
     store.set_topic(&key, &TopicSettings::default()).await.unwrap();
 }
 
-/// A link with `?done=cancel` showed every visitor that a task was cancelled.
+/// Regression: A link with `?done=cancel` showed every visitor that a task was cancelled.
 #[tokio::test]
 async fn the_result_of_a_form_is_shown_once_and_only_to_its_sender() {
     let store = MemoryStore::new();
@@ -59,7 +59,7 @@ async fn the_result_of_a_form_is_shown_once_and_only_to_its_sender() {
     assert!(!refreshed.text.contains("notice good") && !refreshed.headers.contains_key("set-cookie"));
 }
 
-/// Reloading the page that showed a new access token created another one.
+/// Regression: Reloading the page that showed a new access token created another one.
 #[tokio::test]
 async fn a_new_access_token_is_shown_once_and_created_once() {
     let store = MemoryStore::new();
@@ -75,7 +75,7 @@ async fn a_new_access_token_is_shown_once_and_created_once() {
     assert_eq!(store.credentials().await.unwrap().len(), 1);
 }
 
-/// Invalid JSON led to a page that showed only the error, and the input was lost.
+/// Regression: Invalid JSON led to a page that showed only the error, and the input was lost.
 #[tokio::test]
 async fn a_rejected_form_keeps_its_input() {
     let store = MemoryStore::new();
@@ -107,7 +107,8 @@ async fn a_rejected_form_keeps_its_input() {
     assert_eq!(store.tasks(&port::TaskFilter { limit: 9, ..Default::default() }).await.unwrap().len(), 0);
 }
 
-/// The preview of a schedule stayed empty until its name and its queue were filled in, although they do not affect the ticks.
+/// Regression: The preview of a schedule stayed empty until its name and its queue were filled in, although
+/// they do not affect the ticks.
 #[tokio::test]
 async fn a_valid_expression_is_enough_for_the_preview_of_a_schedule() {
     let store = MemoryStore::new();
@@ -138,7 +139,7 @@ async fn a_valid_expression_is_enough_for_the_preview_of_a_schedule() {
     assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", answer.text);
 }
 
-/// A browser that requested a missing path was shown raw JSON.
+/// Regression: A browser that requested a missing path was shown raw JSON.
 #[tokio::test]
 async fn an_unknown_path_is_a_page_for_browsers_and_a_problem_for_programs() {
     let app = open(&MemoryStore::new()).await;
@@ -161,7 +162,7 @@ async fn an_unknown_path_is_a_page_for_browsers_and_a_problem_for_programs() {
     }
 }
 
-/// After the cancellation of a waiting request the page said that a claim was revoked.
+/// Regression: After the cancellation of a waiting request the page said that a claim was revoked.
 #[tokio::test]
 async fn cancelling_a_waiting_request_shows_that_it_was_cancelled() {
     let store = MemoryStore::new();
@@ -183,7 +184,7 @@ async fn cancelling_a_waiting_request_shows_that_it_was_cancelled() {
     assert!(follow(&app, &answer).await.text.contains("Claim revoked."));
 }
 
-/// The audit log showed the times of a backfill and of a reset in milliseconds since 1970.
+/// Regression: The audit log showed the times of a backfill and of a reset in milliseconds since 1970.
 #[tokio::test]
 async fn the_audit_log_shows_instants_in_rfc_3339() {
     let store = MemoryStore::new();
@@ -204,7 +205,7 @@ async fn the_audit_log_shows_instants_in_rfc_3339() {
     assert!(!audit.contains("17672"), "{audit}");
 }
 
-/// The confirmation of a bulk action did not show the number of tasks of a filtered list.
+/// Regression: The confirmation of a bulk action did not show the number of tasks of a filtered list.
 #[tokio::test]
 async fn the_confirmation_of_a_bulk_action_shows_the_number_of_filtered_tasks() {
     let store = MemoryStore::new();
@@ -222,7 +223,7 @@ async fn the_confirmation_of_a_bulk_action_shows_the_number_of_filtered_tasks() 
     assert!(question.contains("Cancel more than 2,000 tasks?"), "{question}");
 }
 
-/// Full stack traces in the rows of a list made twenty rows fifteen screens high.
+/// Regression: Full stack traces in the rows of a list made twenty rows fifteen screens high.
 #[tokio::test]
 async fn a_row_shows_the_first_line_of_an_error_and_the_task_page_all_of_it() {
     let store = MemoryStore::new();
@@ -238,7 +239,8 @@ async fn a_row_shows_the_first_line_of_an_error_and_the_task_page_all_of_it() {
     assert!(send(&app, "GET", &format!("/tasks/{id}"), "").await.text.contains("at deep.rs"));
 }
 
-/// The pattern of the confirmation escaped the hyphen, which is an error in browsers: the pattern was ignored.
+/// Regression: The pattern of the confirmation escaped the hyphen, which is an error in browsers: the pattern
+/// was ignored.
 #[tokio::test]
 async fn the_pattern_of_a_name_confirmation_is_valid_in_browsers() {
     let store = MemoryStore::new();

@@ -59,7 +59,7 @@ fn message(answer: &Answer) -> String {
     done.unwrap_or_default().split('!').next().unwrap().to_owned()
 }
 
-/// Follows a redirect with its cookies.
+/// Follow a redirect with its cookies.
 async fn follow(app: &App, answer: &Answer) -> Answer {
     assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.text);
     let to = answer.headers[LOCATION].to_str().unwrap().split('#').next().unwrap().to_owned();

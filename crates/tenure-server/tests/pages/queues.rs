@@ -146,7 +146,7 @@ pub(crate) fn pool_request(key: &str) -> PoolRequest {
     }
 }
 
-/// Adds a host and grants it to the request.
+/// Add a host and grant it to the request.
 pub(crate) async fn grant(store: &MemoryStore, request: PoolRequestId) {
     let host = NewResource { name: name("h"), tags: Vec::new(), enabled: true };
     store.add_resources(&hosts(), &[host]).await.unwrap();

@@ -19,7 +19,7 @@ use crate::queues::{grant, hosts, name, pool_request};
 use crate::schedules::{key, set};
 use crate::{Answer, open, send};
 
-/// Triggers a schedule and settles its task.
+/// Trigger a schedule and settle its task.
 async fn fired(store: &MemoryStore, schedule: &str, queue: &QueueKey, outcome: ClaimOutcome) {
     let manual_fire = ManualFire {
         key: key(schedule),
@@ -49,7 +49,7 @@ fn fail(retry: bool) -> ClaimOutcome {
     }
 }
 
-/// A schedule fired on time, but every webhook of it failed; the pages showed "On time".
+/// Regression: A schedule fired on time, but every webhook of it failed; the pages showed "On time".
 #[tokio::test]
 async fn a_schedule_whose_runs_fail_is_not_on_time() {
     let store = MemoryStore::new();
@@ -89,7 +89,7 @@ async fn a_schedule_whose_runs_fail_is_not_on_time() {
     }
 }
 
-/// A group with parked events was shown as "Up to date".
+/// Regression: A group with parked events was shown as "Up to date".
 #[tokio::test]
 async fn a_group_with_dead_letters_is_not_up_to_date() {
     let store = MemoryStore::new();
@@ -106,7 +106,7 @@ async fn a_group_with_dead_letters_is_not_up_to_date() {
     assert!(state.contains("class=\"state bad\"") && state.contains("Dead letters"), "{state}");
 }
 
-/// A pool without free resources was green.
+/// Regression: A pool without free resources was green.
 #[tokio::test]
 async fn an_exhausted_pool_is_not_green() {
     let store = MemoryStore::new();
@@ -132,7 +132,7 @@ async fn an_exhausted_pool_is_not_green() {
     assert!(state().await.contains("1 free"));
 }
 
-/// An election with only observers needs no leader, but was red.
+/// Regression: An election with only observers needs no leader, but was red.
 #[tokio::test]
 async fn an_election_of_observers_is_not_red() {
     let store = MemoryStore::new();
@@ -146,7 +146,7 @@ async fn an_election_of_observers_is_not_red() {
     assert!(state.contains("class=\"state idle\"") && state.contains("Only observers"), "{state}");
 }
 
-/// Requests a page until the response matches.
+/// Request a page until the response matches.
 async fn until(app: &App, path: &str, so: impl Fn(&Answer) -> bool) -> Answer {
     for _ in 0..600 {
         let answer = send(app, "GET", path, "").await;
@@ -158,7 +158,8 @@ async fn until(app: &App, path: &str, so: impl Fn(&Answer) -> bool) -> Answer {
     panic!("no matching response: {path}")
 }
 
-/// While the database was unavailable, some pages showed old data without a notice, and others claimed an unknown outcome.
+/// Regression: While the database was unavailable, some pages showed old data without a notice, and others
+/// claimed an unknown outcome.
 #[tokio::test]
 async fn every_page_shows_once_that_the_store_is_unavailable() {
     let store = MemoryStore::new();

@@ -98,7 +98,7 @@ async fn a_session_is_usable_only_by_its_owner() {
     assert_eq!(bob.open_session(&posing).await.unwrap_err().kind, ErrorKind::Request);
 }
 
-/// Clients send their access tokens to every listed server.
+/// Clients send their access tokens to every listed server, so a client must not get into that list.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_of_a_server_cannot_pass_for_a_server() {
     let fixture = TestServer::new().await;

@@ -113,7 +113,7 @@ async fn operator_actions_carry_the_principals_name() {
     assert_eq!(admin.delete_schedule(&key("a"), None).await, Ok(None));
 }
 
-/// A client that could fire could publish and submit in every namespace.
+/// Only servers fire ticks: a client that could fire them could publish and submit in every namespace.
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_of_a_server_cannot_fire_or_read_secrets() {
     let fixture = test_server().await;

@@ -99,7 +99,7 @@ async fn tasks_of_another_namespace_are_protected() {
     denied(worker.set_queue_paused(&a, None, None).await);
     denied(worker.set_worker_approval(&a, "w", Some("me")).await);
     let claimed = claimed(worker.as_ref(), &ask("a", None)).await;
-    // The task id alone gives no access, in neither namespace.
+    // The task id alone gives access in neither namespace.
     let say = |namespace: &str| {
         let (task, token) = (claimed.id, claimed.token);
         [Settlement {

@@ -218,7 +218,8 @@ async fn status_with(fixture: &TestServer, session: &str) -> u16 {
     with_header(fixture, "cookie", &format!("tenure_session={session}")).await.0
 }
 
-/// The cookie was the access token itself: a logout did not end it, and a stolen cookie gave access to the API for a month.
+/// Regression: The cookie was the access token itself: a logout did not end it, and a stolen cookie gave
+/// access to the API for a month.
 #[tokio::test]
 async fn a_dashboard_session_is_no_access_token_and_ends_with_logout_or_its_access_token() {
     let fixture = guarded().await;
@@ -270,7 +271,8 @@ async fn a_dashboard_session_is_no_access_token_and_ends_with_logout_or_its_acce
     assert_eq!(login(&fixture, &token.text).await.status, 401);
 }
 
-/// Behind a proxy that sets `Host: 127.0.0.1`, a server without access control gave every client administrator rights.
+/// Regression: Behind a proxy that sets `Host: 127.0.0.1`, a server without access control gave every client
+/// administrator rights.
 #[tokio::test]
 async fn a_forwarded_request_is_rejected_without_access_control() {
     let open = crate::support::test_server(settings()).await;

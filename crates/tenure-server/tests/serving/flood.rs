@@ -32,7 +32,7 @@ async fn small(limits: Limits) -> TestServer {
     test_server(Settings { limits, timeouts, auth: true, ..settings() }).await
 }
 
-/// Logins without bodies took all permits. Heartbeats got 503, and leaders lost their leases.
+/// Regression: Logins without bodies took all permits. Heartbeats got 503, and leaders lost their leases.
 #[tokio::test]
 async fn unfinished_logins_do_not_block_heartbeats() {
     let fixture =
@@ -55,7 +55,8 @@ async fn unfinished_logins_do_not_block_heartbeats() {
     until("logins are possible again", async || fixture.get("/login").await.status == 200).await;
 }
 
-/// A request took its permit before its body was read, so a client with slow bodies blocked others.
+/// Regression: A request took its permit before its body was read, so a client with slow bodies blocked
+/// others.
 #[tokio::test]
 async fn a_slow_body_takes_no_permit() {
     let fixture = small(Limits { requests: 1, queue: 1, ..Limits::default() }).await;
@@ -77,7 +78,7 @@ async fn a_slow_body_takes_no_permit() {
     }
 }
 
-/// A client that sent single bytes had as much time for its body as a fast one.
+/// Regression: A client that sent single bytes had as much time for its body as a fast one.
 #[tokio::test]
 async fn a_body_below_the_minimum_rate_is_cut_off() {
     let timeouts = Timeouts {
@@ -93,7 +94,7 @@ async fn a_body_below_the_minimum_rate_is_cut_off() {
     assert!(output.starts_with("HTTP/1.1 408 ") && output.contains("body-timeout"), "{output}");
 }
 
-/// Sixteen idle uploads of one principal took all permits for large bodies.
+/// Regression: Sixteen idle uploads of one principal took all permits for large bodies.
 #[tokio::test]
 async fn idle_uploads_of_one_principal_do_not_block_large_bodies_of_another() {
     let limits =
@@ -130,7 +131,7 @@ async fn idle_uploads_of_one_principal_do_not_block_large_bodies_of_another() {
     assert_eq!(sent.status, 201, "{}", sent.text());
 }
 
-/// Three thousand unread watches of one access token took gigabytes.
+/// Regression: Three thousand unread watches of one access token took gigabytes.
 #[tokio::test]
 async fn a_principal_that_does_not_read_its_streams_loses_them() {
     let most = 256 * 1024;
@@ -160,7 +161,7 @@ async fn a_principal_that_does_not_read_its_streams_loses_them() {
     for _ in 0..40 {
         streams.push(unfinished(&fixture, &head).await);
     }
-    // Each needs one piece in memory, and the limit allows fewer: the others are ended.
+    // Each stream needs one piece in memory. The limit allows fewer, so the server ends the others.
     until("some of them are ended", async || {
         assert!(fixture.server.app().unread_bytes("deaf") <= most);
         let metrics = fixture.get_as(&other.text, "/metrics").await.text();

@@ -68,7 +68,7 @@ async fn replicas_are_listed_and_one_is_the_coordinator() {
     .await;
 }
 
-/// `serve --priority` did not apply to the election of the broker.
+/// Regression: `serve --priority` did not apply to the election of the broker.
 #[tokio::test]
 async fn the_priority_of_a_server_applies_to_all_its_elections() {
     let first = test_server(Settings { name: "a".into(), priority: 5, ..settings() }).await;

@@ -59,7 +59,7 @@ async fn a_silent_client_is_disconnected() {
     let fixture = test_server(Settings { timeouts: quick(), ..settings() }).await;
     let mut never = fixture.connect().await;
     assert_eq!(within(never.read(&mut [0; 1])).await.unwrap_or(0), 0);
-    // Also a client that falls silent after one request.
+    // The server also closes the connection of a client that falls silent after one request.
     let mut once = fixture.connect().await;
     once.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("sent");
     let mut output = Vec::new();

@@ -22,7 +22,8 @@ fn assert_quota_exceeded(answer: &Answer, field: &str) {
     assert_eq!(answer.json()["field"], field);
 }
 
-/// One client created 6000 queues and 6000 elections in a minute, and every server kept metrics of each forever.
+/// Regression: One client created 6000 queues and 6000 elections in a minute, and every server kept metrics
+/// of each forever.
 #[tokio::test]
 async fn each_namespace_has_quotas_per_kind_of_object() {
     let quotas = ["elections=2", "queues=2", "topics=2", "groups=2", "schedules=2", "pools=2"];

@@ -1,6 +1,6 @@
 //! Runs many simulations and reports the first failure.
 //!
-//! `tenure-sim --seeds 1000000 --from 0 --threads 2 --scenario all`, `tenure-sim soft …` for soft elections, or
+//! Usage: `tenure-sim --seeds 1000000 --from 0 --threads 2 --scenario all`, `tenure-sim soft …` for soft elections, or
 //! `tenure-sim raft …` for Raft clusters.
 
 use std::fmt::Display;
@@ -78,7 +78,7 @@ where
     Ok(options)
 }
 
-/// Runs all seeds, each with one scenario in turn, and prints statistics.
+/// Runs all seeds, rotating through the scenarios, and prints statistics.
 fn run_all<S, M, T, F>(
     options: &Options<S, M>,
     run: impl Fn(S, u64, Option<M>) -> Result<T, F> + Sync,

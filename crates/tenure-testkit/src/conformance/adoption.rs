@@ -8,7 +8,7 @@ use tenure_core::port::{
 
 use super::{StoreUnderTest, TestSession, new_id};
 
-/// An adopted lease is held like a taken one: its session may do under its token what only the broker may do.
+/// A session that adopted a lease may do everything under its token that the broker may do.
 pub async fn an_adopted_lease_is_held_under_its_token(subject: &StoreUnderTest) {
     let (a, b) = (subject.session("a").await, subject.session("b").await);
     assert!(!leads(&a, 7).await, "there is no leader yet");
@@ -18,7 +18,8 @@ pub async fn an_adopted_lease_is_held_under_its_token(subject: &StoreUnderTest) 
     assert!(!leads(&b, 7).await, "only by this session");
 }
 
-/// A leader that was suspended between its grant and its adoption comes too late.
+/// The store rejects a grant that is older than the last grant adopted from the same store, for example from a leader
+/// that was suspended between its grant and its adoption.
 pub async fn an_older_grant_of_the_same_store_is_rejected(subject: &StoreUnderTest) {
     let (a, b) = (subject.session("a").await, subject.session("b").await);
     assert_eq!(b.store.adopt_lease(&granted(&b, 9, "one")).await, Ok(true));
@@ -29,10 +30,10 @@ pub async fn an_older_grant_of_the_same_store_is_rejected(subject: &StoreUnderTe
         "and not the same grant by another session"
     );
     assert!(leads(&b, 9).await && !leads(&a, 8).await);
-    // The next leader need not wait for the last one, because the granting store decided.
+    // A newer grant of the same store replaces a live holder, because the granting store has already decided.
     assert_eq!(a.store.adopt_lease(&granted(&a, 10, "one")).await, Ok(true));
     assert!(leads(&a, 10).await && !leads(&b, 9).await);
-    // Also after the lease was released or its holder ended.
+    // Older grants stay rejected after the lease is released or the session of its holder ends.
     a.release(&broker_election(), 0, Token::from_u64(10)).await;
     assert_eq!(b.store.adopt_lease(&granted(&b, 9, "one")).await, Ok(false));
     a.store.end_session(&a.id).await.unwrap();
@@ -40,7 +41,8 @@ pub async fn an_older_grant_of_the_same_store_is_rejected(subject: &StoreUnderTe
     assert_eq!(b.store.adopt_lease(&granted(&b, 11, "one")).await, Ok(true));
 }
 
-/// Tokens of different stores cannot be compared: the holder of another store's grant must be gone.
+/// The store rejects a grant of another store while the holder is live, because tokens of different stores cannot be
+/// compared.
 pub async fn another_store_waits_until_the_lease_is_free(subject: &StoreUnderTest) {
     let (a, b) = (subject.session("a").await, subject.session("b").await);
     assert_eq!(a.store.adopt_lease(&granted(&a, 900, "one")).await, Ok(true));
@@ -55,7 +57,7 @@ pub async fn another_store_waits_until_the_lease_is_free(subject: &StoreUnderTes
         "a smaller token of another store"
     );
     assert!(leads(&b, 5).await && !leads(&a, 900).await);
-    // The tokens of the first store are remembered.
+    // The store still remembers the tokens that it adopted from the first store.
     b.store.end_session(&b.id).await.unwrap();
     assert_eq!(a.store.adopt_lease(&granted(&a, 900, "one")).await, Ok(false));
     assert_eq!(a.store.adopt_lease(&granted(&a, 901, "one")).await, Ok(true));
@@ -75,7 +77,7 @@ pub async fn a_dead_session_adopts_nothing(subject: &StoreUnderTest) {
     assert_eq!(c.store.adopt_lease(&granted(&c, 1, "two")).await, Ok(true));
 }
 
-/// A leader elected by this store is not replaced by one elected elsewhere, or the reverse.
+/// While its holder is live, a lease granted by this store cannot be adopted, and an adopted lease cannot be taken.
 pub async fn own_and_adopted_leaders_exclude_each_other(subject: &StoreUnderTest) {
     let (a, b, key) = (subject.session("a").await, subject.session("b").await, broker_election());
     a.join(&key).await;
@@ -104,8 +106,8 @@ pub async fn own_and_adopted_leaders_exclude_each_other(subject: &StoreUnderTest
     );
 }
 
-/// A leader elected by another store held the lease under a smaller token, and this store then granted its own tokens
-/// a second time. A store that keeps terms by token could never grant one again.
+/// A leader elected by another store held the lease under a smaller token, and this store then granted its own tokens a
+/// second time. A store that identifies terms by token could then never grant the lease again.
 pub async fn an_adoption_does_not_lower_the_stores_own_tokens(subject: &StoreUnderTest) {
     let (a, key) = (subject.session("a").await, broker_election());
     let mut own = vec![];
@@ -115,7 +117,7 @@ pub async fn an_adoption_does_not_lower_the_stores_own_tokens(subject: &StoreUnd
         a.release(&key, 0, own[own.len() - 1]).await;
     }
     let terms = a.store.term_history(&key, 100).await.unwrap();
-    // Adopted and released under tokens smaller than, equal to and greater than the store's own.
+    // The lease is adopted and released under tokens smaller than, equal to and greater than the store's own tokens.
     for (elector, token) in [("small", 1), ("equal", own[1].as_u64()), ("great", own[2].as_u64() + 100)] {
         let b = subject.session("b").await;
         assert_eq!(b.store.adopt_lease(&granted(&b, token, elector)).await, Ok(true), "{elector}");
@@ -127,14 +129,14 @@ pub async fn an_adoption_does_not_lower_the_stores_own_tokens(subject: &StoreUnd
         b.release(&key, 0, Token::from_u64(token)).await;
         assert_eq!(a.store.term_history(&key, 100).await.unwrap(), terms, "{elector}: a term ends once");
     }
-    // Of a dead holder, and of two successive ones.
+    // Two sessions adopt the lease one after the other, and `a` takes it over from the second one.
     let (b, c) = (subject.session("b").await, subject.session("c").await);
     assert_eq!(b.store.adopt_lease(&granted(&b, 2, "small")).await, Ok(true));
     assert_eq!(c.store.adopt_lease(&granted(&c, 3, "small")).await, Ok(true));
     let overbid = a.takeover_request(&key, 0).await;
     own.push(a.store.take_lease(&overbid).await.unwrap().expect("c is dead"));
     a.release(&key, 0, own[own.len() - 1]).await;
-    // Of a holder whose session ended.
+    // The session of the last holder ends, and `a` takes the free lease.
     assert_eq!(b.store.adopt_lease(&granted(&b, 4, "small")).await, Ok(true));
     b.store.end_session(&b.id).await.unwrap();
     own.push(a.take(&key, 0).await);
@@ -157,7 +159,7 @@ fn resign(token: &Token) -> LeaderRequest {
     }
 }
 
-/// Of concurrent adoptions the greatest token wins.
+/// If several sessions adopt a lease at the same time, the one with the greatest token holds it afterwards.
 pub async fn of_concurrent_adoptions_the_greatest_token_wins(subject: &StoreUnderTest) {
     let mut actors = Vec::new();
     for token in 1..=8 {
@@ -176,7 +178,7 @@ pub async fn of_concurrent_adoptions_the_greatest_token_wins(subject: &StoreUnde
     }
 }
 
-/// An expiry releases adopted leases like all others.
+/// Expiring a session also releases the leases that it adopted.
 pub async fn an_expiry_releases_adopted_leases(subject: &StoreUnderTest) {
     let (a, b) = (subject.session("a").await, subject.session("b").await);
     assert_eq!(a.store.adopt_lease(&granted(&a, 7, "one")).await, Ok(true));

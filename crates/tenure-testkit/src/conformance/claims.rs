@@ -63,7 +63,7 @@ pub async fn a_claimed_task_has_all_fields(subject: &StoreUnderTest) {
     assert_eq!(test_queue.claim_all().await, []);
 }
 
-/// Each point of priority equals one minute; equal tasks go by age.
+/// Each point of priority equals one minute of waiting; tasks of equal priority are claimed oldest first.
 pub async fn tasks_are_ordered_by_priority_and_age(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let with = |priority, tag: &str| NewTask {
@@ -71,7 +71,7 @@ pub async fn tasks_are_ordered_by_priority_and_age(subject: &StoreUnderTest) {
         required_tags: if tag.is_empty() { vec![] } else { strings(&[tag]) },
         ..NewTask::new(format!("kind-{}", priority.rem_euclid(3)))
     };
-    // With several requirements, so that a store that keeps them apart must merge them.
+    // The tasks have different requirements, so a store that keeps an index per requirements must merge the indexes.
     let priorities = [0, 5, -3, 5, 0, 7, -1_000_000, 1_000_000];
     let tags = ["", "x", "", "", "y", "x", "y", ""];
     let numbers = test_queue
@@ -86,7 +86,7 @@ pub async fn tasks_are_ordered_by_priority_and_age(subject: &StoreUnderTest) {
     assert_eq!([ids(&first), ids(&rest)].concat(), expected);
 }
 
-/// Also if the requests together ask for more tasks than there are.
+/// Each request gets at most its limit, also in a batch and when too few tasks are left.
 pub async fn a_claim_never_exceeds_its_limit(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     test_queue.submit(ordinary(30)).await;
@@ -120,7 +120,7 @@ pub async fn claim_requests_are_served_in_order(subject: &StoreUnderTest) {
     }
 }
 
-/// Concurrent claims of as many tasks as possible.
+/// Several clients claim at the same time, each as many tasks as possible.
 pub async fn concurrent_claims_never_share_a_task(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let numbers = test_queue.submit(ordinary(160)).await;
@@ -151,14 +151,14 @@ pub async fn concurrent_claims_never_share_a_task(subject: &StoreUnderTest) {
     for claimer in claimers {
         all.extend(claimer.await.expect("no panic"));
     }
-    // A claim may have returned nothing because other claims had locked the rest; no task is lost.
+    // A claim may have returned nothing because other claims had locked the remaining tasks. This claim collects them.
     all.extend(test_queue.claim(claim_request("last", 1000)).await.iter().map(|task| task.id));
     let distinct: BTreeSet<_> = all.iter().copied().collect();
     assert_eq!((distinct.len(), all.len()), (160, 160), "each task once");
     assert_eq!(distinct, numbers.into_iter().collect());
 }
 
-/// Every claim has a greater token than the one before, however that ended.
+/// Every claim of a task has a greater token than its previous claim, however that one ended.
 pub async fn tokens_grow_over_claims(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let id = test_queue.submit_one(NewTask::default()).await;
@@ -200,7 +200,7 @@ pub async fn a_worker_claims_only_tasks_whose_tags_it_has(subject: &StoreUnderTe
     assert_eq!(ids(&test_queue.claim(with(&["o'c"])).await), [numbers[3]]);
 }
 
-/// By name; `*` means all workers.
+/// A task with allowed workers is claimed only by a worker with one of these names; `*` allows all workers.
 pub async fn a_task_waits_for_its_allowed_workers(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let meant = |workers: &[&str]| NewTask { allowed_workers: strings(workers), ..NewTask::default() };
@@ -211,7 +211,7 @@ pub async fn a_task_waits_for_its_allowed_workers(subject: &StoreUnderTest) {
     assert_eq!(ids(&test_queue.claim(claim_request("cy", 9)).await), [numbers[2]]);
 }
 
-/// Other workers get the task only after the preference window, and are told when.
+/// A worker without a preferred tag gets the task only after the preference window, and its response says when.
 pub async fn preferred_workers_claim_first(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let prefers = || NewTask { preferred_tags: strings(&["near", "big"]), ..NewTask::default() };
@@ -231,7 +231,7 @@ pub async fn preferred_workers_claim_first(subject: &StoreUnderTest) {
     assert_eq!(ids(&test_queue.claim(claim_request("far", 9)).await), [id]);
 }
 
-/// A preference ends by itself.
+/// After the preference window, any matching worker claims the task without further action.
 pub async fn a_preference_window_ends(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     test_queue.set(QueueSettings { preference_window_ms: 5, ..QueueSettings::default() }).await;
@@ -241,7 +241,7 @@ pub async fn a_preference_window_ends(subject: &StoreUnderTest) {
     }
 }
 
-/// A request of an ended session is rejected, and so is the whole batch.
+/// If the session of one request has ended, the whole batch is rejected.
 pub async fn an_ended_session_claims_nothing(subject: &StoreUnderTest) {
     let (test_queue, ended) = (TestQueue::of(subject).await, subject.session("gone").await);
     test_queue.submit(ordinary(2)).await;
@@ -254,7 +254,7 @@ pub async fn an_ended_session_claims_nothing(subject: &StoreUnderTest) {
     assert_eq!(test_queue.view().await.count(TaskState::Ready), 2);
 }
 
-/// A task that is not due is not claimed, and the caller is told when it will be.
+/// A task that is not due is not claimed, and the response says when it becomes due.
 pub async fn a_task_that_is_not_due_is_not_claimed(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let now = test_queue.task(test_queue.submit_one(NewTask::default()).await).await.submitted_at_ms;
@@ -286,7 +286,7 @@ pub async fn a_due_task_is_claimed(subject: &StoreUnderTest) {
     }
 }
 
-/// The earlier of the requested claim timeout and the maximum run time.
+/// A claim ends at the earlier of the requested claim timeout and the maximum run time.
 pub async fn a_claim_ends_at_its_timeout_or_maximum_run_time(subject: &StoreUnderTest) {
     let (test_queue, session) = (TestQueue::of(subject).await, subject.session("a").await);
     let runs = |max_run_ms| NewTask { max_run_ms, ..NewTask::default() };
@@ -376,7 +376,7 @@ pub async fn parent_results_count_towards_the_size_limit(subject: &StoreUnderTes
     }
 }
 
-/// Nearly the maximum payload, and not compressible.
+/// A payload of nearly the maximum size that cannot be compressed.
 fn heavy() -> RawJson {
     RawJson::of(&"x".repeat(1_000_000)).expect("JSON")
 }

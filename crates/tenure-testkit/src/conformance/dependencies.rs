@@ -23,7 +23,7 @@ fn after_index(parents: &[u32]) -> NewTask {
     NewTask { parents: parents.iter().copied().map(ParentRef::Index).collect(), ..NewTask::default() }
 }
 
-/// Submitted together in any order, with several roots.
+/// Parents and children may be submitted together in any order, with several roots.
 pub async fn children_wait_for_all_their_parents(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     // 0 depends on 1 and 3, and 2 on 0; 1 and 3 are the roots.
@@ -69,7 +69,7 @@ pub async fn a_child_receives_the_results_of_its_parents(subject: &StoreUnderTes
     assert_eq!(test_queue.claim_one().await.parent_results, expected, "in every attempt");
 }
 
-/// All dependents end in the same state, with a reason.
+/// All descendants of a dead task are dead too, with a reason.
 pub async fn descendants_of_a_dead_parent_are_dead(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let tasks = vec![
@@ -193,7 +193,7 @@ pub async fn a_parent_that_is_named_twice_counts_once(subject: &StoreUnderTest) 
     assert_eq!(test_queue.claim_all().await, [numbers[2]]);
 }
 
-/// The last two parents complete at the same time.
+/// Two workers complete the last two parents at the same time; the child becomes ready.
 pub async fn parents_that_complete_concurrently_release_their_child(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let others = [test_queue.reopen(subject).await, test_queue.reopen(subject).await];

@@ -300,7 +300,7 @@ fn observation(observed: ElectionsObservation) -> ElectionsObservation {
     ElectionsObservation { elections: elections(observed.elections), ..observed }
 }
 
-/// Without displayed times, which are the store's own, and without the owner, which a server sets.
+/// Clears the displayed times, which each store sets itself, and the owner, which a server sets.
 fn elections(mut views: Vec<ElectionView>) -> Vec<ElectionView> {
     for view in &mut views {
         for lease in &mut view.leases {

@@ -19,7 +19,7 @@ pub async fn an_election_without_a_candidate_does_not_exist(subject: &StoreUnder
     assert_eq!(a.store.election(&key).await, Ok(None), "none of these calls created it");
 }
 
-/// Nothing is written for an ended session.
+/// Joining with an ended session writes nothing.
 pub async fn a_dead_session_joins_nothing(subject: &StoreUnderTest) {
     let (a, key) = (subject.session("a").await, election("e"));
     assert_eq!(
@@ -31,7 +31,7 @@ pub async fn a_dead_session_joins_nothing(subject: &StoreUnderTest) {
     assert_eq!(a.store.election(&key).await, Ok(None));
 }
 
-/// A session is at most one candidate of an election.
+/// A session has at most one candidate per election; joining again updates it.
 pub async fn joining_again_changes_the_candidate(subject: &StoreUnderTest) {
     let (a, key) = (subject.session("a").await, election("e"));
     a.join(&key).await;
@@ -60,7 +60,7 @@ pub async fn joining_again_changes_the_candidate(subject: &StoreUnderTest) {
     assert_eq!(view.leases[0].token, token, "and it keeps its lease");
 }
 
-/// A lease outlives its candidate; both are given up separately.
+/// Leaving an election removes the candidate but does not release its lease.
 pub async fn leaving_removes_only_the_candidate(subject: &StoreUnderTest) {
     let (a, b, key) = (subject.session("a").await, subject.session("b").await, election("e"));
     a.join(&key).await;
@@ -74,7 +74,7 @@ pub async fn leaving_removes_only_the_candidate(subject: &StoreUnderTest) {
     assert_eq!(view.leases[0].token, token);
 }
 
-/// Any text is preserved through SQL and JSON.
+/// Any text in the fields of a candidate survives the encoding in SQL and JSON.
 pub async fn a_candidate_keeps_all_fields(subject: &StoreUnderTest) {
     let odd = [
         "plain",
@@ -123,7 +123,7 @@ pub async fn a_candidate_keeps_all_fields(subject: &StoreUnderTest) {
     }
 }
 
-/// Each of n slots has its own holder and token.
+/// Each slot has its own holder and token.
 pub async fn several_slots_have_several_leaders(subject: &StoreUnderTest) {
     let key = election("e");
     let mut actors = Vec::new();
@@ -183,7 +183,7 @@ pub async fn a_removed_slot_keeps_its_token(subject: &StoreUnderTest) {
     assert!(a.take(&key, 1).await > token);
 }
 
-/// Observations of followers, of leaders, and of listed elections.
+/// Each scope returns its elections: those a follower contests, those of a candidate, and the listed ones.
 pub async fn observe_scopes_cover_the_right_elections(subject: &StoreUnderTest) {
     let (a, b) = (subject.session("a").await, subject.session("b").await);
     let keys: Vec<_> = ["led", "lost", "elsewhere"].map(election).into();
@@ -204,7 +204,7 @@ pub async fn observe_scopes_cover_the_right_elections(subject: &StoreUnderTest) 
     assert_eq!(look(ObserveScope::All).await.len(), keys.len());
 }
 
-/// By namespace, then by name.
+/// Elections are ordered by namespace, then by name.
 pub async fn elections_are_listed_by_namespace(subject: &StoreUnderTest) {
     let a = subject.session("a").await;
     let key =
@@ -223,7 +223,7 @@ pub async fn elections_are_listed_by_namespace(subject: &StoreUnderTest) {
     assert!(listed(Some("z")).await.is_empty());
 }
 
-/// Newest first, with leader, start reason and end reason.
+/// Terms are listed newest first, with leader, start reason and end reason.
 pub async fn term_history_has_start_and_end_reasons(subject: &StoreUnderTest) {
     let (a, b, key) = (subject.session("a").await, subject.session("b").await, election("e"));
     a.join(&key).await;
@@ -257,7 +257,7 @@ pub async fn term_history_has_start_and_end_reasons(subject: &StoreUnderTest) {
     assert!(c.store.term_history(&key, 0).await.unwrap().is_empty());
 }
 
-/// Older terms are dropped.
+/// The store keeps the latest hundred terms of an election.
 pub async fn history_keeps_the_last_hundred_terms(subject: &StoreUnderTest) {
     let (a, key) = (subject.session("a").await, election("e"));
     a.join(&key).await;

@@ -12,7 +12,8 @@ use super::test_topic::{
     PARTITIONS, TestMember, TestTopic, dead, event_ids, keyed, keys_in, park_request, refused, retry, topic,
 };
 
-/// A reader creates a group by naming it, and every group adds cost, so the number is limited.
+/// The number of groups is limited, because a reader creates a group by naming it and every group costs storage and
+/// delays pruning.
 pub async fn the_number_of_groups_of_a_topic_is_limited(subject: &StoreUnderTest) {
     let test_topic =
         TestTopic::with(subject, TopicSettings { partitions: 1, ..TopicSettings::default() }).await;
@@ -64,7 +65,7 @@ pub async fn a_topic_keeps_all_settings(subject: &StoreUnderTest) {
     assert!(ends.iter().all(|it| it.start_offset == 0 && it.end_offset == 0));
 }
 
-/// The error names the numbers.
+/// The error contains both numbers of partitions.
 pub async fn another_number_of_partitions_is_rejected(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let more = TopicSettings { partitions: PARTITIONS + 1, ..TopicSettings::default() };
@@ -73,7 +74,7 @@ pub async fn another_number_of_partitions_is_rejected(subject: &StoreUnderTest) 
     assert_eq!(test_topic.view().await.settings.partitions, PARTITIONS);
 }
 
-/// Before anything is created.
+/// Invalid settings are rejected before anything is created.
 pub async fn invalid_settings_are_rejected(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let usual = TopicSettings::default;
@@ -101,7 +102,7 @@ pub async fn invalid_settings_are_rejected(subject: &StoreUnderTest) {
     assert_eq!(test_topic.store.group(&group).await, Ok(None));
 }
 
-/// With the number of their events.
+/// A list covers one namespace or all, and shows the number of events of each topic.
 pub async fn topics_are_listed_by_namespace(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let namespace: Name = "else".parse().unwrap();
@@ -123,8 +124,8 @@ pub async fn topics_are_listed_by_namespace(subject: &StoreUnderTest) {
     assert_eq!((view.oldest_published_at_ms, view.newest_published_at_ms), (times().min(), times().max()));
 }
 
-/// A deleted topic loses its events and groups; a new topic with its name is empty. Not while a group has live
-/// members.
+/// Deleting a topic deletes its events and groups, and a new topic with the same name is empty. The call fails while a
+/// group has live members.
 pub async fn a_topic_can_be_deleted(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     assert_eq!(test_topic.store.delete_topic(&topic("nowhere")).await, Ok(false));
@@ -146,7 +147,7 @@ pub async fn a_topic_can_be_deleted(subject: &StoreUnderTest) {
     assert_eq!(member.assignment().await.partition_leases.len(), 2);
 }
 
-/// All settings are kept and can be changed without moving the group.
+/// A group keeps all its settings; changing them does not move its offsets.
 pub async fn a_group_keeps_all_settings(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let group = test_topic.group("g");
@@ -200,7 +201,7 @@ pub async fn groups_are_listed_by_namespace(subject: &StoreUnderTest) {
     assert_eq!(test_topic.view().await.groups.len(), 2);
 }
 
-/// A deleted group loses its state. Not while it has live members.
+/// Deleting a group deletes its offsets and parked events. The call fails while the group has live members.
 pub async fn a_group_can_be_deleted(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     assert_eq!(test_topic.store.delete_group(&test_topic.group("nowhere")).await, Ok(false));
@@ -223,7 +224,7 @@ pub async fn a_group_can_be_deleted(subject: &StoreUnderTest) {
     assert_eq!((taken.offset, taken.parked_keys.len()), (0, 0), "a new group with its name has no state");
 }
 
-/// Number and age of unread events; end offset and holder of each partition.
+/// The view of a group shows, per partition, the number and age of unread events, the end offset and the holder.
 pub async fn lag_is_shown_by_partition(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let (one, two) = (keys_in(1, 1).remove(0), keys_in(2, 1).remove(0));
@@ -252,7 +253,7 @@ pub async fn lag_is_shown_by_partition(subject: &StoreUnderTest) {
     assert_eq!(view.members, member.assignment().await.members);
 }
 
-/// Counting stops at a maximum.
+/// Counting unread events stops at [`LAG_COUNT_MAX`](tenure_core::port::LAG_COUNT_MAX).
 pub async fn a_long_lag_is_counted_up_to_a_limit(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let key = keys_in(0, 1).remove(0);
@@ -266,7 +267,7 @@ pub async fn a_long_lag_is_counted_up_to_a_limit(subject: &StoreUnderTest) {
     assert_eq!((partition.lag_events, partition.lag_exact), (counted as u64, false));
 }
 
-/// A reset moves the offset under new tokens; current holders lose their partitions.
+/// A reset moves the committed offsets under new tokens, so the current holders lose their partitions.
 pub async fn a_group_can_be_reset(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let key = keys_in(1, 1).remove(0);
@@ -290,7 +291,7 @@ pub async fn a_group_can_be_reset(subject: &StoreUnderTest) {
         (look.partition_leases, look.members),
         "it was a dry run"
     );
-    // Each start offset, with the number of events to read from there.
+    // Each start offset, with the number of events that are read from there.
     let cases = [
         (StartOffset::Earliest, 3),
         (StartOffset::Offset(events[0].offset), 2),
@@ -326,7 +327,7 @@ pub async fn a_group_can_be_reset(subject: &StoreUnderTest) {
     refused(reset(StartOffset::PublishedAtMs(-1), None, true).await);
 }
 
-/// Members see who paused it and why; their commits still count.
+/// Members see which principal paused the group and why; their commits are still applied.
 pub async fn a_group_can_be_paused(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let member = TestMember::of(subject, &test_topic, "a").await;
@@ -356,12 +357,11 @@ fn webhook(url: &str) -> WebhookSettings {
     WebhookSettings { url: url.into(), secret: "whsec_Zmlyc3QgZmlyc3QgZmlyc3Qh".into(), timeout_ms: 5_000 }
 }
 
-/// Without its secret.
+/// The view of a group shows the URL of its webhook and never the secret.
 pub async fn a_webhook_is_shown_without_its_secret(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let group = test_topic.group("g");
     test_topic.store.set_group(&group, &GroupSettings::default(), StartOffset::Earliest).await.unwrap();
-    // The group does not exist, so there is no webhook.
     let webhook = webhook("https://hooks.invalid/ho'ok");
     test_topic.store.set_webhook(&group, Some(&webhook)).await.unwrap();
     let view = test_topic.group_view().await;
@@ -380,7 +380,7 @@ pub async fn a_webhook_is_shown_without_its_secret(subject: &StoreUnderTest) {
     assert_eq!(test_topic.group_view().await.webhook, None);
 }
 
-/// Servers receive the secrets.
+/// The list of webhooks for servers contains the secrets.
 pub async fn servers_can_list_webhooks_with_secrets(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     assert_eq!(test_topic.store.webhooks().await.unwrap().len(), 0);
@@ -399,7 +399,7 @@ pub async fn servers_can_list_webhooks_with_secrets(subject: &StoreUnderTest) {
     assert!(found == expected, "all webhooks with their secrets");
 }
 
-/// Although the ids between its events belong to other topics.
+/// A read returns only events of its own topic, although events of other topics have ids in between.
 pub async fn a_read_returns_only_events_of_its_topic(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let other = test_topic.other_topic(topic("other")).await;

@@ -10,7 +10,7 @@ use super::test_topic::{
     PARTITIONS, TestMember, TestTopic, dead, event_ids, keyed, keys_in, numbered, park_request, retry,
 };
 
-/// Visible to all, and to the next holder.
+/// All members and the next holder see the committed offset.
 pub async fn a_commit_moves_the_offset(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let (a, b) =
@@ -57,7 +57,7 @@ pub async fn a_stale_commit_changes_nothing(subject: &StoreUnderTest) {
             "reset" => {
                 test_topic.store.reset_group(&a.group, StartOffset::Earliest, Some(0), false).await.unwrap();
             }
-            // The same member holds it again, under another token.
+            // The same member takes the partition again and holds it under a new token.
             "taken again" => {
                 test_topic.store.reset_group(&a.group, StartOffset::Earliest, Some(0), false).await.unwrap();
                 a.take_one(0).await;
@@ -77,7 +77,7 @@ pub async fn a_stale_commit_changes_nothing(subject: &StoreUnderTest) {
         let lease = successor.partition_lease(0).await;
         assert_eq!(lease.committed_offset, 0, "{how}");
         assert_eq!(test_topic.parked_events().await, [], "{how}");
-        // Only the new holder or a correct guess could commit.
+        // Whichever member holds the partition now releases it, so that the successor can take it.
         for member in [&successor, &a] {
             if lease.holder.as_ref() == Some(&member.session.id) {
                 member.release(&[(0, lease.token)]).await;
@@ -97,7 +97,7 @@ pub async fn a_stale_commit_changes_nothing(subject: &StoreUnderTest) {
     assert_eq!(successor.commit(nowhere).await, CommitResult::LeaseLost, "no such partition");
 }
 
-/// Each commit is applied or rejected on its own.
+/// Each commit of a call is applied or rejected on its own; the results are in the order of the commits.
 pub async fn commit_results_are_in_request_order(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let a = TestMember::of(subject, &test_topic, "a").await;
@@ -121,7 +121,8 @@ pub async fn commit_results_are_in_request_order(subject: &StoreUnderTest) {
     assert_eq!(a.commit_all(&[]).await, []);
 }
 
-/// Either the commit is applied and the next holder continues after it, or it is rejected.
+/// A commit that runs concurrently with a takeover is either applied, and the next holder continues after it, or
+/// rejected.
 pub async fn a_commit_and_a_takeover_exclude_each_other(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let successor = TestMember::of(subject, &test_topic, "heir").await;
@@ -149,7 +150,7 @@ pub async fn a_commit_and_a_takeover_exclude_each_other(subject: &StoreUnderTest
     }
 }
 
-/// The next holder knows them, until the committed offset passes them.
+/// The next holder learns which events after the committed offset are processed, until the offset passes them.
 pub async fn events_processed_ahead_are_remembered(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let (a, b) =
@@ -175,7 +176,7 @@ pub async fn events_processed_ahead_are_remembered(subject: &StoreUnderTest) {
     b.release(&[(0, taken.token)]).await;
     taken = a.take_one(0).await;
     assert_eq!(reported(&taken.processed_event_ids), set(&[3, 4]));
-    // In one commit: events before the new offset need not be stored.
+    // If one commit also moves the offset, processed events before the new offset need not be stored.
     let both = PartitionCommit { offset: Some(read[3].offset), ..done(&taken, &[3]) };
     assert_eq!(a.commit(both).await, CommitResult::Committed);
     a.release(&[(0, taken.token)]).await;
@@ -213,7 +214,7 @@ pub async fn groups_read_independently(subject: &StoreUnderTest) {
     assert_eq!(a.commit(crossed).await, expected, "a token belongs to its partition lease");
 }
 
-/// The error names the problem, and nothing of the call is applied.
+/// The error describes the problem, and nothing of the call is applied.
 pub async fn invalid_commits_are_rejected(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let a = TestMember::of(subject, &test_topic, "a").await;

@@ -125,12 +125,13 @@ impl EventDifferential {
         self.same(&format!("publish of {events:?}"), responses);
     }
 
-    /// Without a key only in a topic with one partition; otherwise the partition depends on the event id.
+    /// Creates an event. It has no key only if the topic has one partition; otherwise its partition would depend on its
+    /// id.
     fn draft(&mut self, topic: &TopicKey) -> NewEvent {
         let keyless = topic.name.as_str() == "u" && self.chance(30);
         NewEvent {
             key: (!keyless).then(|| format!("k{}", self.roll(6))),
-            kind: ["", "a", "b"][self.roll(3) as usize].into(),
+            event_type: ["", "a", "b"][self.roll(3) as usize].into(),
             payload: match self.chance(80) {
                 true => Payload::Json(RawJson::of(&self.roll(1_000)).expect("a number")),
                 false => Payload::Bytes(vec![7; self.roll(4) as usize]),

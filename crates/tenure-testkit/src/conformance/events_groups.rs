@@ -14,7 +14,7 @@ use super::test_topic::{
     PARTITIONS, TestMember, TestTopic, expect_nothing, joining, keyed, keys_in, numbered, refused, topic,
 };
 
-/// With default settings and a free lease for each partition.
+/// The first join creates the group with default settings and one free lease per partition.
 pub async fn a_group_is_created_by_its_first_member(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let session = subject.session("a").await;
@@ -40,7 +40,7 @@ pub async fn a_group_is_created_by_its_first_member(subject: &StoreUnderTest) {
     assert_eq!((other.members, other.partition_leases), (look.members, look.partition_leases));
 }
 
-/// At the start, at the end, after an offset, or at an instant.
+/// A new group starts at the first event, after the last event, after an offset, or at an instant.
 pub async fn a_group_starts_at_the_requested_offset(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let session = subject.session("a").await;
@@ -89,7 +89,7 @@ pub async fn a_group_starts_at_the_requested_offset(subject: &StoreUnderTest) {
     }
 }
 
-/// The error names the problem: an ended session, an unknown topic, an invalid name.
+/// A join is rejected for an ended session, an unknown topic or an invalid name, and the error names the problem.
 pub async fn an_invalid_join_is_rejected(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let (ended, here) = (subject.session("gone").await, subject.session("here").await);
@@ -109,7 +109,7 @@ pub async fn an_invalid_join_is_rejected(subject: &StoreUnderTest) {
     }
 }
 
-/// The last name counts, and the member occurs once.
+/// Joining again replaces the name of the member and does not add a second member.
 pub async fn joining_again_changes_the_name(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let a = TestMember::of(subject, &test_topic, "a").await;
@@ -124,7 +124,7 @@ pub async fn joining_again_changes_the_name(subject: &StoreUnderTest) {
     assert_eq!(look.partition_leases[0].holder, Some(renamed.session.id.clone()), "it keeps its partitions");
 }
 
-/// With everything its holder needs; visible to other members.
+/// A take returns the token, the committed offset and the parked keys; other members see the new holder.
 pub async fn a_free_partition_is_taken(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let (a, b) =
@@ -145,7 +145,7 @@ pub async fn a_free_partition_is_taken(subject: &StoreUnderTest) {
     assert_eq!(taken[0].token.epoch(), a.session.epoch);
 }
 
-/// Not by another member, and not twice by the same one.
+/// Neither another member nor the holder itself can take a held partition.
 pub async fn a_held_partition_is_not_taken(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let (a, b) =
@@ -158,7 +158,7 @@ pub async fn a_held_partition_is_not_taken(subject: &StoreUnderTest) {
     assert_eq!(b.take(&[0, 1, 2]).await.len(), 2, "the others are free");
 }
 
-/// The token is compared: a member with an outdated observation must read again.
+/// A take with an outdated token is rejected; the member must read the assignment again.
 pub async fn a_take_of_a_partition_compares_its_token(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let (a, b) =
@@ -176,7 +176,7 @@ pub async fn a_take_of_a_partition_compares_its_token(subject: &StoreUnderTest) 
     assert_eq!(b.take_one(0).await.token, taken.token.next(b.session.epoch));
 }
 
-/// Not a session that never joined, nor one that left or ended.
+/// A session that never joined, has left or has ended cannot take a partition.
 pub async fn a_session_that_is_no_member_takes_no_partition(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let a = TestMember::of(subject, &test_topic, "a").await;
@@ -198,7 +198,7 @@ pub async fn a_session_that_is_no_member_takes_no_partition(subject: &StoreUnder
     expect_nothing(a.session.store.take_partitions(&nowhere).await, "nowhere");
 }
 
-/// Of concurrent attempts.
+/// If several members take the same partition at the same time, one of them gets it.
 pub async fn of_concurrent_takes_of_a_partition_one_wins(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let mut tokens = BTreeSet::new();
@@ -223,7 +223,7 @@ pub async fn of_concurrent_takes_of_a_partition_one_wins(subject: &StoreUnderTes
     }
 }
 
-/// Its session is no longer a member, whether it ended or was expired.
+/// When a session ends or is expired, it is no longer a member, and its partitions are free.
 pub async fn the_partitions_of_a_dead_session_are_free(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let successor = TestMember::of(subject, &test_topic, "heir").await;
@@ -259,7 +259,7 @@ pub async fn the_partitions_of_a_dead_session_are_free(subject: &StoreUnderTest)
     }
 }
 
-/// At once; it may join again.
+/// Leaving releases the partitions at once, and the session may join again.
 pub async fn a_leaving_member_releases_its_partitions(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let (a, b) =
@@ -283,7 +283,7 @@ pub async fn a_leaving_member_releases_its_partitions(subject: &StoreUnderTest) 
     never.store.leave_group(&test_topic.group("nowhere"), &never.id).await.unwrap();
 }
 
-/// Only under its token.
+/// A release under another token has no effect.
 pub async fn a_partition_is_released_under_its_token(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let (a, b) =
@@ -303,7 +303,7 @@ pub async fn a_partition_is_released_under_its_token(subject: &StoreUnderTest) {
     a.session.store.release_partitions(&test_topic.group("nowhere"), &[(0, taken.token)]).await.unwrap();
 }
 
-/// Across takes, resets and expiries.
+/// The token of a partition lease grows with every take and reset, also after a session was expired.
 pub async fn tokens_of_a_partition_lease_only_grow(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let group = test_topic.group("g");
@@ -324,7 +324,8 @@ pub async fn tokens_of_a_partition_lease_only_grow(subject: &StoreUnderTest) {
     }
 }
 
-/// From one name to another; not the first take, and not a return.
+/// The counter grows when a partition moves to another member name, not at its first take or when the same name takes
+/// it again.
 pub async fn rebalanced_partitions_are_counted_by_name(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let a = TestMember::of(subject, &test_topic, "a").await;
@@ -343,7 +344,7 @@ pub async fn rebalanced_partitions_are_counted_by_name(subject: &StoreUnderTest)
     assert_eq!(test_topic.group_view().await.rebalanced_partition_count, 1, "slot 1 alone: {mine:?}");
 }
 
-/// Since the group last had no members.
+/// The rebalance delay is counted from the time at which the group last had no members.
 pub async fn the_rebalance_delay_restarts_after_a_group_was_empty(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let a = TestMember::of(subject, &test_topic, "a").await;
@@ -357,7 +358,7 @@ pub async fn the_rebalance_delay_restarts_after_a_group_was_empty(subject: &Stor
     assert!(a.join().await.unwrap().active_ms >= gathered, "nor does a repeated join");
     a.leave().await;
     assert!(b.assignment().await.active_ms >= gathered, "nor does a leaving member while another is present");
-    // One leaves, the other dies.
+    // `a` has left; now the session of `b` ends.
     b.session.store.end_session(&b.session.id).await.unwrap();
     assert_eq!(a.assignment().await.active_ms, 0);
     assert!(a.join().await.unwrap().active_ms < gathered);
@@ -409,7 +410,7 @@ async fn loads(members: &[TestMember]) -> Vec<usize> {
     members.iter().map(load).collect()
 }
 
-/// Up to the offset that every group has read, and after the retention.
+/// Maintenance prunes events that every group has read, once their retention is over.
 pub async fn old_events_are_pruned_after_they_are_read(subject: &StoreUnderTest) {
     let maintenance = super::test_queue::TestMaintenance::of(subject).await;
     let settings =
@@ -453,7 +454,7 @@ pub async fn old_events_are_pruned_after_they_are_read(subject: &StoreUnderTest)
     assert_eq!((begins.partition_lease.committed_offset, begins.lag_events), (ends.start_offset, 2));
 }
 
-/// If the topic limits the retention of unread events.
+/// Maintenance prunes unread events only if the topic limits their retention.
 pub async fn unread_events_are_pruned_after_their_retention(subject: &StoreUnderTest) {
     let maintenance = super::test_queue::TestMaintenance::of(subject).await;
     let settings = tenure_core::port::TopicSettings {
@@ -484,7 +485,7 @@ pub async fn unread_events_are_pruned_after_their_retention(subject: &StoreUnder
     assert_eq!(member.read(&taken).await.len(), 1, "it continues after the pruned events");
 }
 
-/// Offsets are never reused, and a reset to the end is not a step back.
+/// Offsets are never reused, so a reset of an empty partition to its end does not move the offset back.
 pub async fn an_empty_partition_keeps_its_offset(subject: &StoreUnderTest) {
     let maintenance = super::test_queue::TestMaintenance::of(subject).await;
     let settings = tenure_core::port::TopicSettings { partitions: 1, retention_ms: 0, ..Default::default() };

@@ -23,7 +23,7 @@ struct ParkedEventFixture {
 }
 
 impl ParkedEventFixture {
-    /// Events of these keys of partition 0, by number, published one by one; `None` means without a key.
+    /// Publishes one event per entry, one by one. An entry is the number of a key of partition 0, or `None` for no key.
     async fn of(subject: &StoreUnderTest, keys: &[Option<usize>]) -> ParkedEventFixture {
         let test_topic = TestTopic::of(subject).await;
         let names = keys_in(0, 5);
@@ -41,7 +41,7 @@ impl ParkedEventFixture {
         ParkedEventFixture { test_topic, member, taken, events }
     }
 
-    /// Parks events and advances the offset past all.
+    /// Parks events and commits the offset of the last event.
     async fn park(&self, how: &[(usize, ParkedEventState)]) {
         let commit = PartitionCommit {
             parked: how.iter().map(|(n, how)| park_request(&self.events[*n], how.clone())).collect(),
@@ -98,7 +98,7 @@ impl ParkedEventFixture {
     }
 }
 
-/// Publishes until one event is in the partition: the partition of an event without a key depends on its id, which
+/// Publishes events without a key until one is in partition 0. The partition of such an event depends on its id, which
 /// other events shift.
 async fn publish_keyless_in_0(test_topic: &TestTopic) {
     let other = keys_in(PARTITIONS - 1, 1).remove(0);
@@ -107,7 +107,7 @@ async fn publish_keyless_in_0(test_topic: &TestTopic) {
     }
 }
 
-/// The event is copied with its attempts and error; the offset advances.
+/// The group keeps a copy of the event with its attempts and error, and the committed offset advances past it.
 pub async fn a_failed_event_is_parked(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let odd = NewEvent {
@@ -143,7 +143,7 @@ pub async fn a_failed_event_is_parked(subject: &StoreUnderTest) {
     assert_eq!((view.parked_event_count, view.dead_letter_count), (2, 0));
 }
 
-/// The lowest event of a key is its first; an event without a key is parked alone.
+/// Each key is listed with its event of the lowest offset; an event without a key is parked alone.
 pub async fn parked_keys_are_listed_by_their_first_event(subject: &StoreUnderTest) {
     let fixture =
         ParkedEventFixture::of(subject, &[Some(0), Some(1), None, Some(0), None, Some(1), Some(2)]).await;
@@ -171,7 +171,8 @@ pub async fn parked_keys_are_listed_by_their_first_event(subject: &StoreUnderTes
     );
 }
 
-/// When the first event is processed, the next one is due at once; finally the key is no longer parked.
+/// After the first event of a key is processed, the next one is due at once. After the last one, the key is no longer
+/// parked.
 pub async fn waiting_events_follow_in_order(subject: &StoreUnderTest) {
     let fixture = ParkedEventFixture::of(subject, &[Some(0), Some(0), Some(0), Some(1)]).await;
     fixture
@@ -195,7 +196,7 @@ pub async fn waiting_events_follow_in_order(subject: &StoreUnderTest) {
     assert_eq!(fixture.parked_events().await, [], "settling an event does not park it");
 }
 
-/// Several states in one commit.
+/// One commit can set the states of several parked events.
 pub async fn several_parked_events_are_settled_together(subject: &StoreUnderTest) {
     let fixture = ParkedEventFixture::of(subject, &[Some(0), Some(0), Some(0), Some(1), Some(2)]).await;
     fixture
@@ -222,7 +223,7 @@ pub async fn several_parked_events_are_settled_together(subject: &StoreUnderTest
     assert_eq!((view.parked_event_count, view.dead_letter_count), (2, 1));
 }
 
-/// After the last attempt its key stays parked until an operator decides.
+/// The key of a dead letter stays parked until an operator replays or drops the event.
 pub async fn a_dead_letter_keeps_its_key_parked(subject: &StoreUnderTest) {
     let fixture = ParkedEventFixture::of(subject, &[Some(0), Some(0), Some(1)]).await;
     fixture.park(&[(0, retry(9, 0)), (1, ParkedEventState::Waiting)]).await;
@@ -252,7 +253,7 @@ pub async fn a_member_cannot_settle_a_dead_letter(subject: &StoreUnderTest) {
     assert_eq!(views, [(true, 3), (false, 2), (true, 1)], "a parked event stays unchanged");
 }
 
-/// Its attempts are reset and it is due at once; the events behind it follow in order.
+/// Replaying resets the attempts and makes the event due at once; the events behind it follow in order.
 pub async fn a_dead_letter_can_be_replayed(subject: &StoreUnderTest) {
     let fixture = ParkedEventFixture::of(subject, &[Some(0), Some(0), Some(1), Some(2)]).await;
     fixture.park(&[(0, dead(3)), (1, ParkedEventState::Waiting), (2, dead(1)), (3, retry(1, HOUR_MS))]).await;
@@ -271,7 +272,7 @@ pub async fn a_dead_letter_can_be_replayed(subject: &StoreUnderTest) {
     assert_eq!((view.parked_event_count, view.dead_letter_count), (2, 1));
 }
 
-/// It is deleted, and the events behind it follow in order.
+/// Dropping deletes the event, and the events behind it follow in order.
 pub async fn a_dead_letter_can_be_dropped(subject: &StoreUnderTest) {
     let fixture = ParkedEventFixture::of(subject, &[Some(0), Some(0), Some(1), None]).await;
     fixture.park(&[(0, dead(3)), (1, ParkedEventState::Waiting), (2, retry(1, HOUR_MS)), (3, dead(1))]).await;
@@ -293,7 +294,7 @@ pub async fn a_dead_letter_can_be_dropped(subject: &StoreUnderTest) {
     assert_eq!(fixture.parked_events().await.len(), 2, "a late result of its handler is ignored");
 }
 
-/// Filtered, ordered by id and paged; events of a key in processing order.
+/// Parked events are filtered, ordered by id and paged; events of one key are in processing order.
 pub async fn parked_events_are_filtered_and_paged(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let (here, there) = (keys_in(0, 2), keys_in(3, 1));
@@ -333,7 +334,8 @@ pub async fn parked_events_are_filtered_and_paged(subject: &StoreUnderTest) {
     assert!(refused(test_topic.store.parked_events(&unknown).await).contains("nowhere"));
 }
 
-/// If an event is not at the given offset, the committed offset must not pass it.
+/// A commit that parks an event which is not at the given offset is rejected, so that the committed offset does not
+/// pass it.
 pub async fn an_unknown_event_is_not_parked(subject: &StoreUnderTest) {
     let fixture = ParkedEventFixture::of(subject, &[Some(0), Some(1)]).await;
     let last = &fixture.events[1];
@@ -350,7 +352,7 @@ pub async fn an_unknown_event_is_not_parked(subject: &StoreUnderTest) {
     }
 }
 
-/// Parked again, it has the last state and exists once.
+/// An event that is parked twice is stored once, in its last state.
 pub async fn an_event_is_parked_once(subject: &StoreUnderTest) {
     let fixture = ParkedEventFixture::of(subject, &[Some(0)]).await;
     fixture.park(&[(0, retry(1, HOUR_MS))]).await;

@@ -25,7 +25,7 @@ fn odd() -> NewEvent {
     }
 }
 
-/// With a JSON or binary payload.
+/// An event with a JSON or binary payload is read with all its fields.
 pub async fn a_published_event_keeps_all_fields(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let bytes = NewEvent { payload: Payload::Bytes((0..=255).collect()), ..NewEvent::new("") };
@@ -39,7 +39,7 @@ pub async fn a_published_event_keeps_all_fields(subject: &StoreUnderTest) {
         assert!(done.created);
         let event = other.store.event(&other.key, done.id).await.unwrap().expect("it is kept");
         assert_eq!((event.id, event.partition), (done.id, done.partition));
-        assert_eq!((&event.key, &event.event_type), (&draft.key, &draft.kind));
+        assert_eq!((&event.key, &event.event_type), (&draft.key, &draft.event_type));
         assert_eq!((&event.headers, event.leader_token), (&draft.headers, draft.leader_token));
         same_payload(&event.payload, &draft.payload);
         assert!(event.published_at_ms > 1_500_000_000_000 && event.offset > 0, "{event:?}");
@@ -52,7 +52,7 @@ pub async fn a_published_event_keeps_all_fields(subject: &StoreUnderTest) {
     assert_eq!(elsewhere.store.event(&elsewhere.key, published[0].id).await, Ok(None), "of its topic");
 }
 
-/// Numbers and strings in JSON may be formatted differently if they are equal.
+/// Compares payloads by value, because stores may format JSON numbers and strings differently.
 fn same_payload(found: &Payload, expected: &Payload) {
     match (found, expected) {
         (Payload::Json(found), Payload::Json(expected)) => {
@@ -63,7 +63,7 @@ fn same_payload(found: &Payload, expected: &Payload) {
     }
 }
 
-/// One receipt per event, with growing ids.
+/// A publish call returns one receipt per event, in order and with growing ids.
 pub async fn publish_receipts_are_in_request_order(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     assert_eq!(test_topic.publish(vec![]).await, []);
@@ -77,8 +77,8 @@ pub async fn publish_receipts_are_in_request_order(subject: &StoreUnderTest) {
     assert_eq!(test_topic.view().await.event_count, 11);
 }
 
-/// A second publication returns the first event, also within one call and under another key, but not in another
-/// topic.
+/// A second publication with the same idempotency key returns the first event, also within one call and with another
+/// event key, but not in another topic.
 pub async fn an_idempotency_key_identifies_an_event(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let once = |key: &str, n| NewEvent { idempotency_key: Some("id".into()), ..numbered(key, n) };
@@ -95,14 +95,14 @@ pub async fn an_idempotency_key_identifies_an_event(subject: &StoreUnderTest) {
     assert!(other.publish(vec![once("a", 1)]).await[0].created, "a key belongs to its topic");
 }
 
-/// One of them wins.
+/// Of several concurrent publications with the same idempotency key, one is stored, and all calls return its id.
 pub async fn of_concurrent_publications_with_one_idempotency_key_one_is_stored(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let mut calls = tokio::task::JoinSet::new();
     for n in 0..12u64 {
         let test_topic = test_topic.reopen(subject).await;
         let event = |key: &str| NewEvent { idempotency_key: Some(key.into()), ..numbered(key, n) };
-        // In both orders, to provoke deadlocks.
+        // The events are published in both orders, to provoke deadlocks.
         let events = if n % 2 == 0 { vec![event("x"), event("y")] } else { vec![event("y"), event("x")] };
         calls.spawn(async move {
             let keys: Vec<_> = events.iter().map(|it| it.key.clone().expect("a key")).collect();
@@ -120,7 +120,7 @@ pub async fn of_concurrent_publications_with_one_idempotency_key_one_is_stored(s
     assert_eq!(test_topic.all().await.len(), 2);
 }
 
-/// The error names the command that creates it.
+/// The error names the topic and the command that creates it.
 pub async fn an_unknown_topic_is_rejected_by_name(subject: &StoreUnderTest) {
     let test_topic = TestTopic { store: subject.client().await, key: topic("nowhere") };
     let message = test_topic.refused(vec![keyed("a")]).await;
@@ -134,7 +134,7 @@ pub async fn an_unknown_topic_is_rejected_by_name(subject: &StoreUnderTest) {
     assert_eq!(test_topic.store.event(&test_topic.key, EventId(1)).await, Ok(None));
 }
 
-/// One invalid event, and none is published.
+/// If one event is invalid, no event of the call is published.
 pub async fn invalid_events_are_rejected_by_name(subject: &StoreUnderTest) {
     let settings =
         TopicSettings { partitions: PARTITIONS, max_payload_bytes: 100, ..TopicSettings::default() };
@@ -168,7 +168,7 @@ pub async fn invalid_events_are_rejected_by_name(subject: &StoreUnderTest) {
     assert!(many.contains("10001 events") && many.contains("maximum of 10000"), "{many}");
 }
 
-/// Regardless of the batch size: an unused partition is lost parallelism.
+/// Events without a key use all partitions, whatever the batch size, so that consumers can read in parallel.
 pub async fn events_without_a_key_are_distributed_over_partitions(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     for together in [1, 2, 3] {
@@ -181,7 +181,7 @@ pub async fn events_without_a_key_are_distributed_over_partitions(subject: &Stor
     }
 }
 
-/// Across calls and clients, within each partition.
+/// Events of one key are read in publication order, across calls and clients.
 pub async fn a_key_is_read_in_the_order_of_its_publication(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let other = test_topic.reopen(subject).await;
@@ -201,7 +201,7 @@ pub async fn a_key_is_read_in_the_order_of_its_publication(subject: &StoreUnderT
     }
 }
 
-/// Regardless of the limit: events of one call in one partition share an offset and are never split.
+/// Events that one call published to one partition share an offset, and a read never splits them, whatever its limit.
 pub async fn a_commit_batch_is_read_together(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let keys = keys_in(2, 3);
@@ -224,7 +224,7 @@ pub async fn a_commit_batch_is_read_together(subject: &StoreUnderTest) {
     assert_eq!(test_topic.end_offset(2).await, after);
 }
 
-/// So that no reader gets more than it can handle.
+/// A large publication becomes several commit batches, which limits the size of a read.
 pub async fn a_large_publication_is_split_into_batches(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let count = 2 * COMMIT_BATCH_MAX + 500;
@@ -266,7 +266,7 @@ pub async fn every_partition_is_served_in_turn(subject: &StoreUnderTest) {
     assert_eq!(test_topic.read(&[], 5).await, []);
 }
 
-/// Bounded, and never empty.
+/// The size of a read is limited, but a read always returns at least one commit batch.
 pub async fn the_size_of_a_read_is_limited(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let payload = || Payload::Bytes(vec![b'x'; 1 << 20]);
@@ -286,7 +286,8 @@ pub async fn the_size_of_a_read_is_limited(subject: &StoreUnderTest) {
     assert!(reads.len() > 1 && reads.iter().sum::<usize>() == 18, "{reads:?}");
 }
 
-/// A reader that follows many writers sees every event once, each key in order, each call in one piece.
+/// A reader that follows many concurrent writers reads every event once, each key in order, each commit batch as a
+/// whole.
 pub async fn concurrent_publications_lose_nothing(subject: &StoreUnderTest) {
     const WRITERS: u64 = 6;
     const CALLS: u64 = 25;
@@ -297,7 +298,7 @@ pub async fn concurrent_publications_lose_nothing(subject: &StoreUnderTest) {
         writers.spawn(async move {
             let mut rng = SplitMix::new(writer);
             for call in 0..CALLS {
-                // Its own key, and keys that it shares with all writers.
+                // Each writer uses its own key and keys that it shares with all writers.
                 let mut events = vec![numbered(&format!("own-{writer}"), call)];
                 for _ in 0..rng.next_u64() % 4 {
                     let key = format!("all-{}", rng.next_u64() % 5);
@@ -309,7 +310,7 @@ pub async fn concurrent_publications_lose_nothing(subject: &StoreUnderTest) {
     }
     let (mut reader, mut observed) = (TestReader::new(PARTITIONS), Vec::<Event>::new());
     loop {
-        // Checked before the read, so that the read sees everything published before.
+        // Check before the read, so that the last read sees everything that was published.
         let over = writers.is_empty();
         let events = reader.read(&test_topic, 7).await;
         if events.is_empty() && over {
@@ -349,7 +350,7 @@ pub async fn topics_of_two_namespaces_are_independent(subject: &StoreUnderTest) 
     assert_eq!(there.all().await.iter().map(number).collect::<Vec<_>>(), [2]);
 }
 
-/// The error names the problem, before anything is read.
+/// The error describes the problem, and nothing is read.
 pub async fn invalid_reads_are_rejected(subject: &StoreUnderTest) {
     let test_topic = TestTopic::of(subject).await;
     let request = |after: &[(u32, u64)], limit| ReadEventsRequest {

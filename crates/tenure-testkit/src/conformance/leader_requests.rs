@@ -4,7 +4,7 @@ use super::{StoreUnderTest, TestSession, election, leader_request};
 use tenure_core::port::{ErrorKind, LeaderRequest, LeaderRequestKind, Pause};
 use tenure_core::{ElectionKey, Token};
 
-/// Every heartbeat returns it until the term is over.
+/// Every heartbeat of the leader returns the request until its term ends.
 pub async fn a_leader_request_is_returned_until_the_release(subject: &StoreUnderTest) {
     let (a, b, key, token) = led(subject).await;
     let request = leader_request(&key, token, LeaderRequestKind::Resign);
@@ -42,7 +42,7 @@ pub async fn a_leader_request_for_a_former_term_is_dropped(subject: &StoreUnderT
     assert!(a.leader_requests().await.is_empty());
 }
 
-/// Never the reverse.
+/// An operator's request replaces a candidate's request; a candidate's request never replaces an operator's.
 pub async fn an_operators_request_replaces_a_candidates_request(subject: &StoreUnderTest) {
     let (a, b, key, token) = led(subject).await;
     let preempt = leader_request(&key, token, LeaderRequestKind::Preempt(b.id.clone()));
@@ -57,7 +57,7 @@ pub async fn an_operators_request_replaces_a_candidates_request(subject: &StoreU
     assert_eq!(a.leader_requests().await, [resign], "the last operator's request counts");
 }
 
-/// Kind, successor and requester.
+/// A request keeps its kind, its successor and its requester.
 pub async fn every_kind_of_leader_request_keeps_all_fields(subject: &StoreUnderTest) {
     let (a, b, key, token) = led(subject).await;
     let kinds = [
@@ -74,7 +74,7 @@ pub async fn every_kind_of_leader_request_keeps_all_fields(subject: &StoreUnderT
     }
 }
 
-/// After resuming, leases are granted again.
+/// A take fails while the election is paused and succeeds after it is resumed.
 pub async fn a_paused_election_grants_nothing(subject: &StoreUnderTest) {
     let (a, b, key, token) = led(subject).await;
     let pause = Pause { paused_by: "ops".into(), reason: "it's \"late\"".into(), paused_at_ms: 12_345 };
@@ -89,7 +89,7 @@ pub async fn a_paused_election_grants_nothing(subject: &StoreUnderTest) {
     assert!(b.take(&key, 0).await > token);
 }
 
-/// Every leader receives it, replacing earlier requests; resuming removes it.
+/// Pausing sends a request to every leader and replaces earlier requests; resuming removes it.
 pub async fn pausing_sends_a_request_to_every_leader(subject: &StoreUnderTest) {
     let (a, b, key) = (subject.session("a").await, subject.session("b").await, election("e"));
     a.join_with_slots(&key, 2).await;
@@ -116,7 +116,7 @@ pub async fn pausing_sends_a_request_to_every_leader(subject: &StoreUnderTest) {
     assert!(a.leader_requests().await.is_empty() && b.leader_requests().await.is_empty());
 }
 
-/// An unchanged state is reported.
+/// Pausing a paused election returns `false`.
 pub async fn pausing_twice_reports_no_change(subject: &StoreUnderTest) {
     let (_a, b, key, _) = led(subject).await;
     let first = Pause { paused_by: "first".into(), reason: String::new(), paused_at_ms: 1 };

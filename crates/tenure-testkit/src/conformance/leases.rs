@@ -6,7 +6,7 @@ use tenure_core::port::{
     ExpireSessionRequest, ObserveScope, ReleaseLeaseRequest, StartReason, TakeLeaseRequest,
 };
 
-/// The normal case.
+/// A candidate takes a free lease and becomes its holder.
 pub async fn a_free_lease_is_taken(subject: &StoreUnderTest) {
     let (a, key) = (subject.session("a").await, election("e"));
     a.join(&key).await;
@@ -28,7 +28,7 @@ pub async fn a_held_lease_is_not_taken(subject: &StoreUnderTest) {
     assert_eq!((lease.token, lease.holder.map(|holder| holder.id)), (token, Some(a.id)));
 }
 
-/// Each observed value is compared.
+/// A take is rejected if the token or the holder differs from the observed one.
 pub async fn a_take_compares_token_and_holder(subject: &StoreUnderTest) {
     let (a, b, key) = two(subject).await;
     let free = b.take_request(&key, 0).await;
@@ -56,7 +56,7 @@ pub async fn a_take_compares_token_and_holder(subject: &StoreUnderTest) {
     assert_eq!(b.store.take_lease(&bid).await.map(|token| token.is_some()), Ok(true));
 }
 
-/// Expiry and take, both by compare-and-swap, in one call.
+/// One call expires the silent holder and takes its lease, both by compare-and-swap.
 pub async fn a_silent_holder_is_taken_over(subject: &StoreUnderTest) {
     let (a, b, key) = two(subject).await;
     let old = a.take(&key, 0).await;
@@ -69,7 +69,7 @@ pub async fn a_silent_holder_is_taken_over(subject: &StoreUnderTest) {
     assert_eq!(b.store.take_lease(&bid).await, Ok(None), "the same request succeeds once");
 }
 
-/// One heartbeat is enough to keep the lease.
+/// A single newer heartbeat of the holder is enough to reject the takeover.
 pub async fn a_holder_with_a_newer_heartbeat_is_not_taken_over(subject: &StoreUnderTest) {
     let (a, b, key) = two(subject).await;
     let token = a.take(&key, 0).await;
@@ -90,13 +90,13 @@ pub async fn a_dead_session_takes_nothing(subject: &StoreUnderTest) {
     assert!(b.lease(&key, 0).await.is_free());
 }
 
-/// Neither does a session that has left.
+/// A session that is not, or no longer, a candidate cannot take the lease.
 pub async fn a_session_without_a_candidate_takes_nothing(subject: &StoreUnderTest) {
     let (a, b, key) = two(subject).await;
     let bid = a.take_request(&key, 0).await;
     a.store.leave_election(&a.id, &key).await.unwrap();
     assert_eq!(a.store.take_lease(&bid).await, Ok(None));
-    // The silent session that it observed is still expired.
+    // The rejected take still expires the silent session that it observed.
     let c = subject.session("c").await;
     let token = b.take(&key, 0).await;
     let expire =
@@ -114,7 +114,7 @@ pub async fn a_session_without_a_candidate_takes_nothing(subject: &StoreUnderTes
     assert!(!b.is_live().await && c.lease(&key, 0).await.is_free());
 }
 
-/// Concurrent takes with the same observation.
+/// Several sessions take the same lease at the same time with the same observation, and one gets it.
 pub async fn of_concurrent_takes_one_wins(subject: &StoreUnderTest) {
     let key = election("e");
     let mut actors = Vec::new();
@@ -136,7 +136,7 @@ pub async fn of_concurrent_takes_one_wins(subject: &StoreUnderTest) {
     }
 }
 
-/// Concurrent takeovers of the same silent holder.
+/// Several sessions take over from the same silent holder at the same time, and one gets the lease.
 pub async fn of_concurrent_takeovers_one_wins(subject: &StoreUnderTest) {
     let key = election("e");
     for round in 0..4 {
@@ -174,7 +174,7 @@ async fn one_winner(bids: Vec<(std::sync::Arc<TestSession>, TakeLeaseRequest)>) 
     winners[0]
 }
 
-/// Across release, end, expiry and takeover.
+/// The token grows with every grant, whether the previous term ended by release, session end, expiry or takeover.
 pub async fn tokens_grow_over_everything(subject: &StoreUnderTest) {
     let (watcher, key) = (subject.session("w").await, election("e"));
     watcher.join(&key).await;
@@ -199,7 +199,7 @@ pub async fn tokens_grow_over_everything(subject: &StoreUnderTest) {
     }
 }
 
-/// The state is in the store, not in the client.
+/// Tokens keep growing when clients are closed and opened again, because the store keeps them.
 pub async fn tokens_grow_over_reopening(subject: &StoreUnderTest) {
     let key = election("e");
     let mut last = Token::ZERO;
@@ -214,7 +214,7 @@ pub async fn tokens_grow_over_reopening(subject: &StoreUnderTest) {
     }
 }
 
-/// A late release of an old term must not release the new one.
+/// A late release of an earlier term does not release the current one.
 pub async fn a_release_under_the_wrong_token_does_nothing(subject: &StoreUnderTest) {
     let (a, b, key) = two(subject).await;
     let old = a.take(&key, 0).await;
@@ -231,7 +231,7 @@ pub async fn a_release_under_the_wrong_token_does_nothing(subject: &StoreUnderTe
     assert_eq!((lease.token, lease.holder.map(|holder| holder.id)), (token, Some(a.id.clone())));
 }
 
-/// Successor and start reason of the next term.
+/// A release stores the successor and the start reason of the next term.
 pub async fn a_release_names_its_successor(subject: &StoreUnderTest) {
     let (a, b, key) = two(subject).await;
     let token = a.take(&key, 0).await;
@@ -251,7 +251,7 @@ pub async fn a_release_names_its_successor(subject: &StoreUnderTest) {
     assert_eq!((lease.reserved_for, lease.start_reason), (None, StartReason::Transfer));
 }
 
-/// Release and leave in one step.
+/// One call releases the lease and removes the candidate.
 pub async fn a_release_can_leave_the_election(subject: &StoreUnderTest) {
     let (a, b, key) = two(subject).await;
     let token = a.take(&key, 0).await;

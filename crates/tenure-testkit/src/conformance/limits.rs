@@ -36,7 +36,7 @@ pub async fn a_concurrency_key_limits_what_is_claimed(subject: &StoreUnderTest) 
     assert_eq!(test_queue.claim_all().await, []);
 }
 
-/// The next task can be claimed, however a claim ends.
+/// However a claim ends, the next task of its concurrency key becomes claimable.
 pub async fn every_end_of_a_claim_unblocks_its_concurrency_key(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     type EndClaim = fn(&ClaimedTask) -> Option<ClaimOutcome>;
@@ -62,7 +62,7 @@ pub async fn every_end_of_a_claim_unblocks_its_concurrency_key(subject: &StoreUn
     }
 }
 
-/// Also if the worker was lost.
+/// A claim that is lost with its worker also unblocks the next task of its key.
 pub async fn a_lost_claim_frees_its_key(subject: &StoreUnderTest) {
     let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     let session = subject.session("a").await;
@@ -75,13 +75,13 @@ pub async fn a_lost_claim_frees_its_key(subject: &StoreUnderTest) {
     assert_eq!(test_queue.claim_all().await, [numbers[1]]);
 }
 
-/// The first blocked task of each set of requirements follows, so that a task without a matching worker does not
-/// block the others.
+/// When a claim ends, the first blocked task of each distinct requirements becomes ready, so that a task without a
+/// matching worker does not block the others.
 pub async fn the_first_task_of_each_requirements_follows(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let picky = NewTask { required_tags: strings(&["gpu"]), ..keyed(1) };
     let numbers = test_queue.submit(vec![keyed(1), picky, keyed(1), keyed(1)]).await;
-    // A worker that matches all has tried all of them, so all but the first are blocked.
+    // A worker that matches all tasks has tried them, so all but the first are blocked.
     let able = || claim_request_of(tagged("w", &["gpu"]), 9);
     let first = test_queue.claim(able()).await.remove(0);
     assert_eq!(test_queue.claim(able()).await, []);
@@ -106,7 +106,7 @@ pub async fn a_concurrency_key_spans_queues(subject: &StoreUnderTest) {
     assert_eq!(other.claim_all().await.len(), 1);
 }
 
-/// Under concurrent claims.
+/// Concurrent claims do not exceed the limit of a concurrency key.
 pub async fn concurrent_claims_respect_a_concurrency_limit(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     test_queue.submit(vec![keyed(2); 24]).await;
@@ -134,7 +134,7 @@ pub async fn concurrent_claims_respect_a_concurrency_limit(subject: &StoreUnderT
     }
 }
 
-/// For all callers together.
+/// The limit of claimed tasks applies to all workers of the queue together.
 pub async fn a_queue_limits_what_is_claimed(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     test_queue.set(QueueSettings { max_claimed: Some(3), ..QueueSettings::default() }).await;
@@ -153,7 +153,7 @@ pub async fn a_queue_limits_what_is_claimed(subject: &StoreUnderTest) {
     assert_eq!(ids(&test_queue.claim(claim_request("a", 9)).await), numbers[4..]);
 }
 
-/// Under concurrent claims.
+/// Concurrent claims do not exceed the limit of claimed tasks of the queue.
 pub async fn concurrent_claims_respect_a_queue_limit(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     test_queue.set(QueueSettings { max_claimed: Some(3), ..QueueSettings::default() }).await;
@@ -172,7 +172,7 @@ pub async fn concurrent_claims_respect_a_queue_limit(subject: &StoreUnderTest) {
     assert_eq!(got + test_queue.claim(claim_request("w", 9)).await.len(), 3);
 }
 
-/// A burst after an idle period, then at the rate; a caller that is too early is told when to retry.
+/// An idle queue allows a burst and then claims at the rate; the response to an early claim says when to retry.
 pub async fn a_rate_limit_is_respected(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let rate =
@@ -198,7 +198,7 @@ pub async fn a_rate_limit_is_respected(subject: &StoreUnderTest) {
     assert_eq!(test_queue.claim(claim_request("b", 9)).await.len(), 5);
 }
 
-/// Nothing is claimed; current claims can finish, and tasks can be submitted.
+/// While the queue is paused no task is claimed; workers can still settle claims, and clients can submit tasks.
 pub async fn nothing_is_claimed_from_a_paused_queue(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let (namespace, name) = (test_queue.key.namespace.clone(), test_queue.key.name.clone());
@@ -236,7 +236,7 @@ pub async fn a_queue_can_be_paused_before_its_first_task(subject: &StoreUnderTes
     assert_eq!(test_queue.claim_refused(claim_request("w", 1)).await, ClaimRefusal::Paused);
 }
 
-/// All queues of the namespace, including new ones, and no other.
+/// Pausing a namespace pauses all its queues, including new ones, and no queue of another namespace.
 pub async fn nothing_is_claimed_in_a_paused_namespace(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let (later, namespace) = (test_queue.other_queue(queue("later")), test_queue.key.namespace.clone());
@@ -256,7 +256,7 @@ pub async fn nothing_is_claimed_in_a_paused_namespace(subject: &StoreUnderTest) 
     assert_eq!(test_queue.claim_all().await.len() + later.claim_all().await.len(), 2);
 }
 
-/// This includes the broker.
+/// While an exclusive queue is paused, neither the broker nor the fallback assigns tasks.
 pub async fn a_paused_exclusive_queue_assigns_nothing(subject: &StoreUnderTest) {
     let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     test_queue.set(exclusive(BrokerFallback::Distributed)).await;
@@ -299,7 +299,7 @@ pub async fn an_unapproved_worker_claims_nothing(subject: &StoreUnderTest) {
     assert_eq!(test_queue.claim_refused(claim_request("new", 1)).await, refused, "approval is per namespace");
 }
 
-/// A task that a limit blocked keeps its position.
+/// A task that was blocked by a limit keeps its position in the queue.
 pub async fn a_blocked_task_keeps_its_position(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let numbers = test_queue.submit(vec![keyed(1), keyed(1), keyed(1)]).await;

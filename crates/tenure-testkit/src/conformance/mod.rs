@@ -18,8 +18,8 @@
 //! # });
 //! ```
 //!
-//! No test waits for time to pass: a notification is awaited as long as it takes, and nothing is concluded from
-//! silence.
+//! No test waits for time to pass. A test waits for a notification without a timeout of its own, and never treats a
+//! missing notification as a result.
 
 pub mod access;
 pub mod adoption;
@@ -77,7 +77,7 @@ pub struct StoreUnderTest {
 }
 
 impl StoreUnderTest {
-    /// An initially empty store, to which each call of `connect` opens another client.
+    /// Creates a test subject from an initially empty store. Each call of `connect` opens another client of that store.
     pub fn new<F>(connect: impl Fn() -> F + Send + Sync + 'static) -> StoreUnderTest
     where
         F: Future<Output = Arc<dyn Store>> + Send + 'static,

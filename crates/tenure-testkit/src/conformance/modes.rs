@@ -19,7 +19,7 @@ pub fn exclusive(fallback: BrokerFallback) -> QueueSettings {
     QueueSettings { mode: AssignmentMode::Exclusive, fallback, ..QueueSettings::default() }
 }
 
-/// Each authority with each mode and fallback.
+/// Checks each authority with each mode and fallback.
 pub async fn the_mode_determines_which_authority_may_claim(subject: &StoreUnderTest) {
     let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     let leader = maintenance.authority();
@@ -48,7 +48,7 @@ pub async fn the_mode_determines_which_authority_may_claim(subject: &StoreUnderT
     }
 }
 
-/// The claim sequence counts the claims of the broker one by one, in queue order, across leaders.
+/// The claim sequence counts the claims of the broker without gaps, in queue order, also after a leader change.
 pub async fn order_is_strict_over_leaders(subject: &StoreUnderTest) {
     let (test_queue, first) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     test_queue.set(exclusive(BrokerFallback::None)).await;
@@ -72,7 +72,7 @@ pub async fn order_is_strict_over_leaders(subject: &StoreUnderTest) {
     }
 }
 
-/// A task that returns keeps its old position, and one with a higher priority goes before it.
+/// A retried task keeps its position in the queue, and a task with a higher priority goes before it.
 pub async fn order_is_strict_over_attempts(subject: &StoreUnderTest) {
     let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     test_queue.set(exclusive(BrokerFallback::None)).await;
@@ -97,7 +97,7 @@ pub async fn order_is_strict_over_attempts(subject: &StoreUnderTest) {
     );
 }
 
-/// A broker that lost its lease assigns nothing, even if it does not know yet.
+/// The store rejects assignments of a broker that lost its lease, even before the broker knows of the loss.
 pub async fn a_former_broker_assigns_nothing(subject: &StoreUnderTest) {
     let (test_queue, first) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     test_queue.set(exclusive(BrokerFallback::None)).await;
@@ -124,7 +124,7 @@ pub async fn a_former_broker_assigns_nothing(subject: &StoreUnderTest) {
     assert_eq!(refusal(response), ClaimRefusal::NotLeader, "it released the lease");
 }
 
-/// With claims in progress: after the switch nothing is claimed directly.
+/// Switching to exclusive mode waits for direct claims in progress; afterwards no task is claimed directly.
 pub async fn a_mode_switch_waits_for_claims_in_progress(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     test_queue.submit(ordinary(1000)).await;

@@ -6,7 +6,7 @@ use tenure_core::port::{
     BoxNotificationSource, LeaderRequestKind, Notification, Pause, ReleaseLeaseRequest, StartReason,
 };
 
-/// A handover takes only as long as a notification.
+/// A release notifies the other candidates, so that a handover does not wait for a poll.
 pub async fn a_release_notifies_another_client(subject: &StoreUnderTest) {
     let (a, b, mut notifications) = listening(subject).await;
     let key = election("e");
@@ -28,14 +28,14 @@ pub async fn a_release_notifies_another_client(subject: &StoreUnderTest) {
     until(&mut notifications, &expected).await;
 }
 
-/// So does the end of a session.
+/// Ending a session notifies the other candidates too.
 pub async fn the_end_of_a_session_notifies_another_client(subject: &StoreUnderTest) {
     let (a, _b, mut notifications) = listening(subject).await;
     a.store.end_session(&a.id).await.unwrap();
     until(&mut notifications, &Notification::SessionEnded(a.id.clone())).await;
 }
 
-/// The leader need not wait for its next heartbeat.
+/// A leader request notifies the leader, so that it need not wait for its next heartbeat.
 pub async fn a_leader_request_notifies_the_leader(subject: &StoreUnderTest) {
     let (a, b, mut notifications) = listening(subject).await;
     let key = election("e");
@@ -44,7 +44,7 @@ pub async fn a_leader_request_notifies_the_leader(subject: &StoreUnderTest) {
     until(&mut notifications, &Notification::LeaderRequested(b.id.clone())).await;
 }
 
-/// A new leader, a candidate, a pause, an expiry.
+/// Other clients are notified of a new leader, a new candidate, a pause and an expiry.
 pub async fn changes_of_an_election_are_notified(subject: &StoreUnderTest) {
     let (a, b, mut notifications) = listening(subject).await;
     let (key, changed) = (election("e"), Notification::ElectionChanged(election("e")));
@@ -63,13 +63,13 @@ pub async fn changes_of_an_election_are_notified(subject: &StoreUnderTest) {
     until(&mut notifications, &changed).await;
 }
 
-/// Two candidates, and the notifications of the second.
+/// Two candidates in one election, and the notification source of the second one.
 async fn listening(subject: &StoreUnderTest) -> (TestSession, TestSession, BoxNotificationSource) {
     let (a, b, key) = (subject.session("a").await, subject.session("b").await, election("e"));
     a.join(&key).await;
     b.join(&key).await;
     let mut notifications = b.store.notifications();
-    // Some stores need a moment until they listen: send until something is received.
+    // Some stores need a moment until they listen, so send until a notification arrives.
     loop {
         b.join(&key).await;
         let received = tokio::time::timeout(std::time::Duration::from_millis(50), notifications.next()).await;

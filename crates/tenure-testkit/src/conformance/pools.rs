@@ -130,7 +130,7 @@ pub async fn a_pool_keeps_all_settings(subject: &StoreUnderTest) {
     assert_eq!(pool.store.pools(Some(&"else".parse().unwrap())).await, Ok(vec![]));
 }
 
-/// With a token and an expiry.
+/// A granted request has a resource, a token and an expiry.
 pub async fn a_request_gets_a_resource(subject: &StoreUnderTest) {
     let pool = TestPool::of(subject).await;
     pool.add("h1", &[]).await;
@@ -162,7 +162,7 @@ pub async fn a_request_for_an_unknown_pool_is_rejected(subject: &StoreUnderTest)
     assert_eq!(pool.store.pool(&pool.key).await, Ok(None));
 }
 
-/// While the request waits or is granted; afterwards the key is free.
+/// While a request waits or holds a resource, its idempotency key returns it; afterwards the key can be used again.
 pub async fn an_idempotency_key_identifies_a_request(subject: &StoreUnderTest) {
     let pool = TestPool::of(subject).await;
     pool.add("h1", &[]).await;
@@ -179,7 +179,7 @@ pub async fn an_idempotency_key_identifies_a_request(subject: &StoreUnderTest) {
     assert_ne!(pool.store.create_pool_request(&elsewhere, &wanting("k")).await.unwrap().id, next.id);
 }
 
-/// A key belongs to its owner.
+/// Another owner can neither use the idempotency key nor change the request.
 pub async fn another_owner_is_rejected(subject: &StoreUnderTest) {
     let pool = TestPool::of(subject).await;
     pool.add("h1", &[]).await;
@@ -194,7 +194,8 @@ pub async fn another_owner_is_rejected(subject: &StoreUnderTest) {
     assert_eq!(pool.observed(mine.id).await, mine);
 }
 
-/// All required tags, the most preferred tags, then by name.
+/// A resource must have all required tags; among those, the one with the most preferred tags is granted, then the first
+/// by name.
 pub async fn a_request_gets_the_best_matching_resource(subject: &StoreUnderTest) {
     let pool = TestPool::of(subject).await;
     for (name, tags) in [
@@ -240,7 +241,7 @@ pub async fn a_disabled_resource_is_not_granted(subject: &StoreUnderTest) {
     assert_eq!(got(&pool.take(wanting("2")).await), Some("h1"));
 }
 
-/// Not while a request holds it.
+/// A resource cannot be removed while a request holds it.
 pub async fn a_resource_is_removed_when_it_is_free(subject: &StoreUnderTest) {
     let pool = TestPool::of(subject).await;
     pool.add("h1", &[]).await;
@@ -254,7 +255,7 @@ pub async fn a_resource_is_removed_when_it_is_free(subject: &StoreUnderTest) {
     assert_eq!(pool.take(wanting("2")).await.state, PoolRequestState::Waiting);
 }
 
-/// So that a fence that has seen its last holder still works.
+/// The token continues, so that a fence that has seen the last holder accepts the next one.
 pub async fn a_resource_that_is_added_again_continues_with_its_token(subject: &StoreUnderTest) {
     let pool = TestPool::of(subject).await;
     let name: Name = "h1".parse().unwrap();
@@ -271,7 +272,7 @@ pub async fn a_resource_that_is_added_again_continues_with_its_token(subject: &S
     }
 }
 
-/// By its owner, under its token, and once.
+/// A resource is released or extended only under its token, and released only once.
 pub async fn a_resource_is_released_under_its_token(subject: &StoreUnderTest) {
     let pool = TestPool::of(subject).await;
     pool.add("h1", &[]).await;
@@ -309,7 +310,7 @@ pub async fn a_waiting_request_can_be_cancelled(subject: &StoreUnderTest) {
     assert_eq!(got(&pool.take(wanting("2")).await), Some("h1"));
 }
 
-/// For the given time from now.
+/// A heartbeat extends the grant to the given time from now.
 pub async fn a_heartbeat_extends_the_claim_of_a_resource(subject: &StoreUnderTest) {
     let pool = TestPool::of(subject).await;
     pool.add("h1", &[]).await;
@@ -320,7 +321,7 @@ pub async fn a_heartbeat_extends_the_claim_of_a_resource(subject: &StoreUnderTes
     assert_eq!((longer.token, longer.state), (held.token, PoolRequestState::Granted));
 }
 
-/// It is not granted again at once.
+/// A released resource is not granted again before its cooldown ends.
 pub async fn a_resource_has_a_cooldown(subject: &StoreUnderTest) {
     let pool = TestPool::of(subject).await;
     pool.add("h1", &[]).await;
@@ -342,7 +343,7 @@ pub async fn a_resource_has_a_cooldown(subject: &StoreUnderTest) {
     }
 }
 
-/// By the formula, then by age.
+/// The broker grants by the priority formula, then by age.
 pub async fn the_broker_grants_in_order_of_priority(subject: &StoreUnderTest) {
     let (pool, maintenance) = (TestPool::of(subject).await, TestMaintenance::of(subject).await);
     pool.set(PoolSettings { mode: AssignmentMode::Exclusive, ..PoolSettings::default() }).await;
@@ -364,7 +365,7 @@ pub async fn the_broker_grants_in_order_of_priority(subject: &StoreUnderTest) {
     pool.add("h2", &[]).await;
     let reported = pool.matched(maintenance.authority(), None).await.unwrap();
     let reported: Vec<_> = reported.iter().map(|it| (it.request.idempotency_key.as_str(), got(it))).collect();
-    // The least capable resource that matches, so that the GPU stays free as long as possible.
+    // Each request gets the matching resource with the fewest tags, so that the GPU stays free as long as possible.
     assert_eq!(reported, [("urgent", Some("h2")), ("simple-1", Some("h1"))]);
     pool.set(PoolSettings {
         mode: AssignmentMode::Exclusive,
@@ -378,7 +379,7 @@ pub async fn the_broker_grants_in_order_of_priority(subject: &StoreUnderTest) {
     assert_eq!(reported, [("gpu", Some("h3"))], "another formula, another order");
 }
 
-/// Each authority with each mode and fallback.
+/// Checks each authority with each mode and fallback.
 pub async fn the_mode_determines_which_authority_may_grant(subject: &StoreUnderTest) {
     let (pool, maintenance) = (TestPool::of(subject).await, TestMaintenance::of(subject).await);
     let successor = maintenance.after(subject).await;
@@ -435,7 +436,7 @@ pub async fn the_mode_determines_which_authority_may_grant(subject: &StoreUnderT
     }
 }
 
-/// If its namespace is paused.
+/// Pausing the namespace pauses its pools.
 pub async fn a_paused_pool_grants_nothing(subject: &StoreUnderTest) {
     let pool = TestPool::of(subject).await;
     pool.add("h1", &[]).await;
@@ -449,7 +450,7 @@ pub async fn a_paused_pool_grants_nothing(subject: &StoreUnderTest) {
     assert_eq!(got(&pool.take(wanting("1")).await), Some("h1"));
 }
 
-/// Many concurrent requests for few resources.
+/// Many concurrent requests compete for few resources; each resource is granted once.
 pub async fn concurrent_requests_never_share_a_resource(subject: &StoreUnderTest) {
     let pool = TestPool::of(subject).await;
     for name in ["a", "b", "c"] {
@@ -475,7 +476,7 @@ pub async fn concurrent_requests_never_share_a_resource(subject: &StoreUnderTest
     }
 }
 
-/// When its session ends or its time is over, waiting or granted, maintenance ends it.
+/// Maintenance ends a waiting or granted request when its session has ended or its time is over.
 pub async fn maintenance_ends_requests_of_ended_sessions(subject: &StoreUnderTest) {
     let (pool, maintenance) = (TestPool::of(subject).await, TestMaintenance::of(subject).await);
     let (a, b) = (subject.session("a").await, subject.session("b").await);

@@ -1,7 +1,7 @@
-//! Notifications of queue waiters: a registered waiter is notified once, and only then.
+//! Notifications of queue waiters: a registered waiter is notified once per registration, and no other session is.
 //!
-//! Silence proves nothing, so each test waits for a later notification of a separate queue and counts those before
-//! it.
+//! The absence of a notification cannot be awaited. Each test therefore triggers a later notification for another queue
+//! and counts the notifications that arrive before it.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ impl QueueWaiterFixture {
     }
 }
 
-/// The first submission notifies, later ones need not: a waiter registers again.
+/// The first submission notifies the waiter and removes its registration; the waiter must register again.
 pub async fn a_submission_notifies_a_waiter_once(subject: &StoreUnderTest) {
     let mut fixture = QueueWaiterFixture::of(subject).await;
     let keys = [fixture.test_queue.key.clone(), queue("other")];
@@ -62,12 +62,12 @@ pub async fn a_submission_notifies_a_waiter_once(subject: &StoreUnderTest) {
     assert_eq!(fixture.notified().await, 0);
 }
 
-/// A waiter registers and then claims once more: that claim must not remove the registration.
+/// A waiter registers and then claims once more. If that claim finds nothing, the registration stays.
 pub async fn an_empty_claim_keeps_the_waiter_registered(subject: &StoreUnderTest) {
     let mut fixture = QueueWaiterFixture::of(subject).await;
     let second_client =
         TestQueue { store: fixture.waiter.store.clone(), key: fixture.test_queue.key.clone() };
-    // Twice: the first claim may find that the queue does not exist.
+    // Claim twice: at the first claim the queue may not exist.
     for _ in 0..2 {
         fixture.register(std::slice::from_ref(&second_client.key)).await;
         for _ in 0..3 {
@@ -79,7 +79,7 @@ pub async fn an_empty_claim_keeps_the_waiter_registered(subject: &StoreUnderTest
     }
 }
 
-/// A waiter may find tasks by itself; its registration stays until it is notified.
+/// If the claim after a registration finds tasks, the registration also stays until the waiter is notified.
 pub async fn a_successful_claim_keeps_the_waiter_registered(subject: &StoreUnderTest) {
     let mut fixture = QueueWaiterFixture::of(subject).await;
     let second_client =
@@ -93,7 +93,7 @@ pub async fn a_successful_claim_keeps_the_waiter_registered(subject: &StoreUnder
     assert_eq!(fixture.notified().await, 1);
 }
 
-/// Without a registered waiter, or for a task that cannot be claimed, nothing is sent.
+/// No notification is sent without a registered waiter or for a task that cannot be claimed.
 pub async fn a_queue_waiter_is_not_notified_without_ready_tasks(subject: &StoreUnderTest) {
     let mut fixture = QueueWaiterFixture::of(subject).await;
     fixture.test_queue.submit(ordinary(3)).await;
@@ -113,12 +113,12 @@ pub async fn a_queue_waiter_is_not_notified_without_ready_tasks(subject: &StoreU
     assert_eq!(fixture.notified().await, 1);
 }
 
-/// Every way in which a task becomes ready.
+/// Checks every way in which a task becomes ready.
 pub async fn a_task_that_becomes_ready_notifies_a_waiter(subject: &StoreUnderTest) {
     let mut fixture = QueueWaiterFixture::of(subject).await;
     let (test_queue, key) = (fixture.test_queue.clone(), fixture.test_queue.key.clone());
     let keyed = || NewTask { concurrency_key: Some("k".into()), ..NewTask::default() };
-    // Released, failed, retried.
+    // A released, a failed and a retried task.
     let id = test_queue.submit_one(NewTask::default()).await;
     let task = test_queue.claim_one().await;
     fixture.register(std::slice::from_ref(&key)).await;
@@ -149,7 +149,7 @@ pub async fn a_task_that_becomes_ready_notifies_a_waiter(subject: &StoreUnderTes
     assert_eq!(fixture.notified().await, 1, "held");
 }
 
-/// A queue that can be claimed from again.
+/// Resuming a queue notifies its waiters.
 pub async fn a_resumed_queue_notifies_a_waiter(subject: &StoreUnderTest) {
     let mut fixture = QueueWaiterFixture::of(subject).await;
     let (test_queue, key) = (fixture.test_queue.clone(), fixture.test_queue.key.clone());
@@ -167,7 +167,7 @@ pub async fn a_resumed_queue_notifies_a_waiter(subject: &StoreUnderTest) {
     }
 }
 
-/// A task that maintenance recovers or finds due.
+/// Maintenance notifies the waiter when it recovers a task or makes a due task ready.
 pub async fn a_task_that_maintenance_makes_ready_notifies_a_waiter(subject: &StoreUnderTest) {
     let (mut fixture, maintenance) =
         (QueueWaiterFixture::of(subject).await, TestMaintenance::of(subject).await);

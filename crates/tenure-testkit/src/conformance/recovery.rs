@@ -14,7 +14,7 @@ use super::test_queue::{
 };
 use super::{StoreUnderTest, TestSession, election};
 
-/// Only the leader recovers claims.
+/// Maintenance requests of a session that does not lead change nothing.
 pub async fn a_session_that_does_not_lead_runs_no_maintenance(subject: &StoreUnderTest) {
     let (test_queue, first) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     let ended = lost_claim(subject, &test_queue).await;
@@ -37,7 +37,8 @@ pub async fn a_session_that_does_not_lead_runs_no_maintenance(subject: &StoreUnd
     assert!(!test_queue.store.maintain(&right).await.unwrap().is_leader);
 }
 
-/// Whether the session ended or expired; the attempt counts, and a late settlement is rejected.
+/// Maintenance recovers the claim once, whether the session ended or expired. The attempt counts, and a late settlement
+/// is rejected.
 pub async fn a_claim_of_a_dead_session_is_recovered_once(subject: &StoreUnderTest) {
     let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     for expired in [false, true] {
@@ -68,7 +69,7 @@ pub async fn a_claim_of_a_dead_session_is_recovered_once(subject: &StoreUnderTes
     }
 }
 
-/// Without a session, or beyond its maximum run time with one.
+/// Maintenance recovers a claim after its claim timeout, and a claim with a live session after the maximum run time.
 pub async fn a_claim_past_its_timeout_is_recovered_once(subject: &StoreUnderTest) {
     let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     let session = subject.session("a").await;
@@ -81,7 +82,7 @@ pub async fn a_claim_past_its_timeout_is_recovered_once(subject: &StoreUnderTest
     assert_eq!(maintenance.run_until(|sum| sum.recovered >= 2).await.recovered, 2);
     assert_eq!(maintenance.run().await.recovered, 0);
     assert_eq!(test_queue.states(&ids).await, [TaskState::Ready; 2]);
-    // A claim whose worker died was once reported as one that ran too long.
+    // The error once named the maximum run time for a claim whose claim timeout was exceeded.
     for (lost, error) in
         [(lasting, "claim lost: max_run_ms exceeded"), (short, "claim lost: claim timeout exceeded")]
     {
@@ -92,20 +93,20 @@ pub async fn a_claim_past_its_timeout_is_recovered_once(subject: &StoreUnderTest
     }
 }
 
-/// A heartbeat in time keeps the claim.
+/// A heartbeat before the claim timeout extends the claim.
 pub async fn a_heartbeat_keeps_a_claim(subject: &StoreUnderTest) {
     let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     test_queue.submit(ordinary(2)).await;
     let tasks = test_queue.claim(ClaimRequest { claim_timeout_ms: Some(20), ..claim_request("w", 2) }).await;
     let longer = progress(None, Some(Duration::from_millis(HOUR_MS)));
-    // No maintenance runs meanwhile, so the heartbeat counts however slow the test is.
+    // Maintenance has not run yet, so the heartbeat is accepted even if the test is slow.
     assert_eq!(test_queue.settle(&tasks[1], longer).await, SettleResult::Applied(TaskState::Claimed));
     maintenance.run_until(|sum| sum.recovered >= 1).await;
     assert_eq!(test_queue.states(&ids(&tasks)).await, [TaskState::Ready, TaskState::Claimed]);
     test_queue.complete(&tasks[1]).await;
 }
 
-/// A claim lasts until it is recovered: work finished before that counts.
+/// A claim lasts until maintenance recovers it, so a settlement after the timeout is applied until then.
 pub async fn a_settlement_before_recovery_is_applied(subject: &StoreUnderTest) {
     let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     let session = subject.session("a").await;
@@ -119,7 +120,7 @@ pub async fn a_settlement_before_recovery_is_applied(subject: &StoreUnderTest) {
     assert_eq!(maintenance.run().await.recovered, 0);
 }
 
-/// If the store's wall clock stepped ahead of the leader's estimate, no claim times out because of that.
+/// A forward step of the store's wall clock, beyond the leader's estimate, times out no claim.
 pub async fn a_clock_step_of_the_store_expires_nothing(subject: &StoreUnderTest) {
     let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     test_queue.submit(ordinary(1)).await;
@@ -135,7 +136,7 @@ pub async fn a_clock_step_of_the_store_expires_nothing(subject: &StoreUnderTest)
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // An estimate ahead of the store expires nothing early either.
+    // An estimate ahead of the store's clock expires nothing early either.
     let late =
         MaintenanceRequest { clock_ms: Some(deadline + 10 * HOUR_MS.cast_signed()), ..maintenance.request() };
     test_queue.submit(ordinary(1)).await;
@@ -144,7 +145,8 @@ pub async fn a_clock_step_of_the_store_expires_nothing(subject: &StoreUnderTest)
     assert_eq!(test_queue.states(&[task.id, lasting.id]).await, [TaskState::Ready, TaskState::Claimed]);
 }
 
-/// A new leader does not know whether the clock stepped forward: it recovers only claims of ended sessions.
+/// A new leader has no clock estimate and cannot know whether the clock stepped, so it recovers only claims of ended
+/// sessions.
 pub async fn without_a_clock_estimate_nothing_times_out(subject: &StoreUnderTest) {
     let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     test_queue.set(QueueSettings { retention_ms: 0, ..QueueSettings::default() }).await;
@@ -172,7 +174,7 @@ pub async fn without_a_clock_estimate_nothing_times_out(subject: &StoreUnderTest
     assert_eq!((response.recovered, response.dead, response.pruned), (1, 1, 1));
 }
 
-/// A task whose worker always dies is retried only so often.
+/// A task whose worker always dies is dead after its maximum number of attempts.
 pub async fn a_task_whose_last_claim_is_lost_is_dead(subject: &StoreUnderTest) {
     let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     let parent = test_queue.submit_one(NewTask { max_attempts: 2, ..NewTask::default() }).await;
@@ -191,7 +193,7 @@ pub async fn a_task_whose_last_claim_is_lost_is_dead(subject: &StoreUnderTest) {
     assert_eq!(test_queue.state(child).await, TaskState::Dead, "it ends with its parent");
 }
 
-/// No worker claimed it.
+/// A task that no worker claims within its maximum wait is dead.
 pub async fn a_task_past_its_maximum_wait_is_dead(subject: &StoreUnderTest) {
     let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     let patient = |max_wait_ms| NewTask { max_wait_ms, ..NewTask::default() };
@@ -207,7 +209,7 @@ pub async fn a_task_past_its_maximum_wait_is_dead(subject: &StoreUnderTest) {
     assert_eq!(test_queue.claim_all().await, numbers[1..]);
 }
 
-/// A wait ends with a claim and starts again with the next attempt.
+/// A claim ends the wait, and the next attempt starts a new one.
 pub async fn a_claim_ends_the_maximum_wait(subject: &StoreUnderTest) {
     let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     let id = test_queue.submit_one(NewTask { max_wait_ms: Some(30), ..NewTask::default() }).await;
@@ -220,14 +222,14 @@ pub async fn a_claim_ends_the_maximum_wait(subject: &StoreUnderTest) {
     test_queue.complete(&task).await;
 }
 
-/// Also without a claim.
+/// Maintenance makes due tasks ready, even if no worker claims.
 pub async fn maintenance_makes_due_tasks_ready(subject: &StoreUnderTest) {
     let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     let now = test_queue.task(test_queue.submit_one(NewTask::default()).await).await.submitted_at_ms;
     let at = |ms: i64| NewTask { run_at_ms: Some(now + ms), ..NewTask::default() };
     let numbers = test_queue.submit(vec![at(30), at(HOUR_MS.cast_signed())]).await;
     let mut due = 0;
-    // On a slow machine it may have been due before it was submitted; then it was ready at once.
+    // On a slow machine the task may have been due at its submission and ready at once.
     while test_queue.state(numbers[0]).await == TaskState::Scheduled {
         let response = maintenance.run().await;
         due += response.promoted;
@@ -260,7 +262,7 @@ pub async fn finished_tasks_are_pruned_after_their_retention(subject: &StoreUnde
     assert_eq!(test_queue.claim_all().await, [numbers[3]]);
 }
 
-/// Its result is needed by unfinished children.
+/// A finished parent is kept while unfinished children need its result.
 pub async fn a_parent_is_kept_for_its_children(subject: &StoreUnderTest) {
     let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     test_queue.set(QueueSettings { retention_ms: 0, ..QueueSettings::default() }).await;
@@ -279,7 +281,7 @@ pub async fn a_parent_is_kept_for_its_children(subject: &StoreUnderTest) {
     assert_eq!(test_queue.view().await.counts.values().sum::<u64>(), 0);
 }
 
-/// A key is kept as long as its task.
+/// An idempotency key can be used again once its task is pruned.
 pub async fn an_idempotency_key_is_free_after_its_task_is_pruned(subject: &StoreUnderTest) {
     let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     test_queue.set(QueueSettings { retention_ms: 0, ..QueueSettings::default() }).await;
@@ -293,7 +295,7 @@ pub async fn an_idempotency_key_is_free_after_its_task_is_pruned(subject: &Store
     assert!(second.created && second.id != first.id, "{second:?} after {first:?}");
 }
 
-/// In parts, and the response says that more remains.
+/// Each call handles at most `limit` objects, and the response says whether more remain.
 pub async fn maintenance_works_in_limited_steps(subject: &StoreUnderTest) {
     let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     let session = subject.session("a").await;
@@ -317,7 +319,7 @@ pub async fn maintenance_works_in_limited_steps(subject: &StoreUnderTest) {
     assert_eq!(test_queue.view().await.count(TaskState::Ready), 5);
 }
 
-/// Also if the leader repeats a request whose response was late.
+/// Concurrent or repeated maintenance requests of the leader recover each claim once.
 pub async fn concurrent_maintenance_recovers_each_claim_once(subject: &StoreUnderTest) {
     let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     for _ in 0..4 {

@@ -23,7 +23,7 @@ pub struct RestoreCheck {
     events: u64,
 }
 
-/// The greatest numbers granted before and after the copy.
+/// The greatest token and ids that the store granted, including those after the copy was made.
 pub struct GrantsBeforeRestore {
     key: ElectionKey,
     topic: TopicKey,
@@ -68,7 +68,7 @@ impl RestoreCheck {
         self
     }
 
-    /// Grants more of everything, which the copy does not know.
+    /// Grants another lease, partition lease and event ids, which the copy does not know.
     pub async fn go_on(self) -> GrantsBeforeRestore {
         let RestoreCheck { a, key, topic, group, mut last, events } = self;
         let observed = a.take_request(&key, 0).await;
@@ -97,7 +97,7 @@ impl RestoreCheck {
 }
 
 impl GrantsBeforeRestore {
-    /// Checks the started copy: it has another epoch, earlier observations do not count, and everything it grants is
+    /// Checks the started copy: it has another epoch, it rejects earlier observations, and everything it grants is
     /// greater than everything granted before.
     pub async fn is_exceeded_by(&self, store: Arc<dyn Store>) {
         let b = TestSession::open(store, "b").await;
@@ -131,7 +131,7 @@ impl GrantsBeforeRestore {
         assert!(partition_token > self.partition_token, "{partition_token} after {}", self.partition_token);
         let event = publish(&b, &self.topic).await;
         assert!(event > self.event, "event {event} after {}", self.event);
-        // It stays in this epoch.
+        // The copy stays in its new epoch.
         assert!(
             matches!(b.store.heartbeat(&b.id).await, Ok(HeartbeatResponse::Live { epoch, .. }) if epoch == b.epoch)
         );

@@ -18,7 +18,7 @@ use super::test_schedules::{
     task, task_of, then, times,
 };
 
-/// With all fields set.
+/// A definition with all fields set is stored and read unchanged.
 pub async fn a_schedule_keeps_all_settings(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     let mut definition =
@@ -51,7 +51,7 @@ pub async fn a_schedule_keeps_all_settings(subject: &StoreUnderTest) {
     assert_eq!(test_schedules.ticks(&key("nightly")).await, []);
 }
 
-/// Nothing is stored.
+/// An invalid definition is rejected, and nothing is stored.
 pub async fn invalid_definitions_are_rejected(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     let mut never = over("n", task());
@@ -70,7 +70,7 @@ pub async fn invalid_definitions_are_rejected(subject: &StoreUnderTest) {
     assert_eq!(test_schedules.find(&key("n")).await, None);
 }
 
-/// The error contains the remedy.
+/// The error names the topic and tells how to create it.
 pub async fn a_schedule_with_an_unknown_topic_is_rejected(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     let set = setting(hourly("n", event("bells")));
@@ -79,7 +79,7 @@ pub async fn a_schedule_with_an_unknown_topic_is_rejected(subject: &StoreUnderTe
     assert_eq!(test_schedules.find(&key("n")).await, None);
     test_schedules.make_topic("bells").await;
     assert_eq!(test_schedules.set(&set).await, SetScheduleOutcome::Created(1));
-    // It does not exist in the other namespace.
+    // The topic does not exist in the other namespace.
     let there = SetScheduleRequest { namespace: "acme".parse().unwrap(), ..set };
     refused(test_schedules.store.set_schedule(&there).await);
 }
@@ -99,7 +99,7 @@ pub async fn the_same_definition_changes_nothing(subject: &StoreUnderTest) {
     assert_eq!(test_schedules.view(&key("n")).await, before);
 }
 
-/// Two editors do not overwrite each other.
+/// A precondition prevents two editors from overwriting each other's changes.
 pub async fn a_precondition_must_hold(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     let set = |payload: u64, expect| {
@@ -124,7 +124,7 @@ pub async fn a_precondition_must_hold(subject: &StoreUnderTest) {
     assert_eq!((view.version, view.definition.payload.as_str()), (3, "4"));
 }
 
-/// Nor do concurrent ones.
+/// Of several concurrent changes with the same precondition, one is applied.
 pub async fn of_concurrent_editors_one_wins(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     test_schedules.make(hourly("n", task())).await;
@@ -150,7 +150,7 @@ pub async fn of_concurrent_editors_one_wins(subject: &StoreUnderTest) {
     assert_eq!((won, test_schedules.view(&key("n")).await.version), (1, 2));
 }
 
-/// A secret that is not given stays; the source is the last one given.
+/// A change without a secret keeps the stored secret; the source is the last one given.
 pub async fn a_secret_is_kept_until_it_is_replaced(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     let call = || setting(hourly("n", ScheduleTarget::Webhook { url: "https://example.org/".into() }));
@@ -174,7 +174,7 @@ pub async fn a_secret_is_kept_until_it_is_replaced(subject: &StoreUnderTest) {
     assert_eq!((view.webhook_signed, view.source), (true, None));
 }
 
-/// For signing.
+/// Servers read the secret to sign webhooks.
 pub async fn servers_can_read_the_webhook_secret(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     let secret = "whsec_Zmlyc3QgZmlyc3QgZmlyc3QgZmlyc3QgZmlyc3Qh";
@@ -186,7 +186,7 @@ pub async fn servers_can_read_the_webhook_secret(subject: &StoreUnderTest) {
     assert_eq!(test_schedules.store.webhook_secret(&key("m")).await, Ok(None));
 }
 
-/// A new expression counts from now on; any other change keeps the next tick.
+/// A new expression starts with its first tick from now on; any other change keeps the next tick.
 pub async fn only_a_new_expression_moves_the_next_tick(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     let before = test_schedules.make(hourly("n", task())).await;
@@ -204,7 +204,7 @@ pub async fn only_a_new_expression_moves_the_next_tick(subject: &StoreUnderTest)
     assert_eq!(view.due_at_ms, Some(next));
 }
 
-/// An interval that counts from its creation keeps counting from there when it is set again.
+/// An interval from its start keeps its start when the schedule is set again.
 pub async fn an_interval_from_its_start_keeps_its_start(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     let definition = ScheduleDefinition::new("n".parse().unwrap(), times("every 7h from start"), task());
@@ -217,16 +217,16 @@ pub async fn an_interval_from_its_start_keeps_its_start(subject: &StoreUnderTest
     assert_eq!(test_schedules.set(&setting(other)).await, SetScheduleOutcome::Updated(2));
     let view = test_schedules.view(&key("n")).await;
     assert_eq!(view.definition.start_at_ms, Some(start));
-    // It is due at once, and a server may have fired it.
+    // The schedule is due at once, so a server may already have fired it.
     assert_eq!((view.tick_state.unwrap().next_tick_at_ms - start) % (7 * HOUR_MS), 0);
 }
 
-/// No tick is left, so it is never due.
+/// A schedule without remaining ticks has no due time.
 pub async fn a_schedule_without_ticks_is_never_due(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     let view = test_schedules.make(over("n", task())).await;
     assert_eq!((view.tick_state, view.due_at_ms), (None, None));
-    // With a later end it continues.
+    // A later end gives the schedule ticks again.
     let mut longer = over("n", task());
     longer.end_at_ms = Some(FAR_MS + HOUR_MS);
     longer.expression = times("every 2000d");
@@ -234,7 +234,7 @@ pub async fn a_schedule_without_ticks_is_never_due(subject: &StoreUnderTest) {
     assert!(test_schedules.view(&key("n")).await.due_at_ms.is_some());
 }
 
-/// While paused it is not due; after resuming it has the same next tick.
+/// A paused schedule is not due; after it is resumed it has the same next tick.
 pub async fn a_schedule_can_be_paused(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     let set_paused = |pause| {
@@ -251,7 +251,7 @@ pub async fn a_schedule_can_be_paused(subject: &StoreUnderTest) {
     let paused = view.paused.clone().unwrap();
     assert_eq!((paused.paused_by, paused.reason), (why.paused_by.clone(), why.reason.clone()));
     assert_eq!((view.due_at_ms, view.tick_state, view.version), (None, before.tick_state, before.version));
-    // A new definition does not resume it.
+    // A new definition does not resume the schedule.
     let mut definition = hourly("n", task());
     definition.expression = times("every 2h");
     assert_eq!(test_schedules.set(&setting(definition)).await, SetScheduleOutcome::Updated(2));
@@ -262,7 +262,7 @@ pub async fn a_schedule_can_be_paused(subject: &StoreUnderTest) {
     assert_eq!((view.paused, view.due_at_ms), (None, Some(FAR_MS)));
 }
 
-/// By namespace and name, by source, and paged.
+/// Schedules are ordered by namespace and name, filtered by source, and paged.
 pub async fn schedules_are_filtered_and_paged(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     let acme: Name = "acme".parse().unwrap();
@@ -300,7 +300,7 @@ pub async fn schedules_are_filtered_and_paged(subject: &StoreUnderTest) {
     assert_eq!(Some(view), test_schedules.find(&view.key()).await.as_ref(), "listing and showing agree");
 }
 
-/// Its tick history is deleted; submitted tasks stay.
+/// Deleting a schedule deletes its tick history; submitted tasks stay.
 pub async fn a_schedule_can_be_deleted(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     let delete = |expect| {
@@ -338,7 +338,7 @@ pub async fn schedules_of_two_namespaces_are_independent(subject: &StoreUnderTes
     test_schedules.view(&key("n")).await;
 }
 
-/// Paused and failing schedules, by namespace.
+/// The statistics count paused and failing schedules per namespace.
 pub async fn schedules_are_counted_by_namespace(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     assert_eq!(test_schedules.store.schedule_stats().await, Ok(vec![]));
@@ -376,7 +376,7 @@ pub async fn changes_of_schedules_are_notified(subject: &StoreUnderTest) {
     notifications_until(&mut notifications, &Notification::SchedulesChanged).await;
 }
 
-/// Newest first, paged.
+/// Ticks are listed newest first, page by page.
 pub async fn a_tick_history_is_paged(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     test_schedules.make(over("n", task())).await;
@@ -396,7 +396,7 @@ pub async fn a_tick_history_is_paged(subject: &StoreUnderTest) {
     assert_eq!(test_schedules.ticks(&key("m")).await, []);
 }
 
-/// However many there are, each once.
+/// Pages list every schedule exactly once, however many there are.
 pub async fn many_schedules_are_listed_completely(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     let mut names = BTreeSet::new();
@@ -417,7 +417,7 @@ pub async fn many_schedules_are_listed_completely(subject: &StoreUnderTest) {
     assert_eq!(found, names);
 }
 
-/// More than the maximum per call.
+/// A manual fire with more ticks than the maximum per call is rejected.
 pub async fn too_many_manual_ticks_are_rejected(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     test_schedules.make(over("n", task())).await;

@@ -71,8 +71,8 @@ impl ScheduleSide {
         self.store.schedule(key).await.expect("schedule")
     }
 
-    /// All schedules that can fire, as the scheduler sees them: a schedule that has fired stays due and shows its
-    /// unfinished runs.
+    /// All schedules that can fire, as the scheduler sees them. A schedule stays due after it has fired, so that its
+    /// unfinished runs are visible.
     async fn due(&self) -> BTreeMap<ScheduleKey, DueSchedule> {
         let views = self.views().await;
         let alive = views.iter().filter(|view| view.tick_state.is_some() && view.paused.is_none());
@@ -103,7 +103,7 @@ impl ScheduleSide {
         }
         if let (Some(id), ScheduleTarget::Event { topic, .. }) = (tick.event_id, &view.definition.target) {
             let topic = TopicKey::new(key.namespace.clone(), topic.clone());
-            // Of another topic before, or of one that was created again.
+            // The event is missing if the schedule had another topic before, or if the topic was created again.
             if let Some(event) = self.store.event(&topic, id).await.expect("event") {
                 assert_eq!(event.leader_token, tick.token);
                 named = Some(format!("{topic} {} {:?}", event.headers[TICK_HEADER], event.payload));
@@ -120,7 +120,7 @@ impl ScheduleSide {
         )
     }
 
-    /// Unfinished tasks of a schedule, by idempotency key.
+    /// Unfinished tasks of a schedule, by tick instant or, for a triggered tick, by position in the tick history.
     async fn open(&self, key: &ScheduleKey) -> BTreeMap<(i64, bool), TaskId> {
         let mut open = BTreeMap::new();
         for (n, tick) in (0..).zip(self.ticks(key).await) {
@@ -256,7 +256,8 @@ impl ScheduleDifferential {
                 ScheduleFiring {
                     version: firing.version + u64::from(stale && n == 0),
                     next_tick_at_ms: firing.next_tick_at_ms + i64::from(moved && n == 1),
-                    // Set back, as by a clock step and a new definition; and due from now on, while a tick is left.
+                    // Sometimes set the next tick back, as a clock step and a new definition do. Keep the schedule
+                    // due while a tick is left.
                     tick_state: if back && n == 2 { Some(due.tick_state) } else { firing.tick_state },
                     due_at_ms: firing.tick_state.map(|_| n + 1).or((back && n == 2).then_some(3)),
                     ..firing
@@ -325,7 +326,7 @@ impl ScheduleDifferential {
                     let at_ms = if manual_fire.ticks.is_none() { 0 } else { fired.tick_at_ms };
                     (at_ms, without_numbers(fired.outcome))
                 };
-                // A dry run does not ask whether the target would reject.
+                // A dry run does not check whether the target would reject the tick.
                 let fired = side.store.fire_manually(&manual_fire).await.map_err(kind_of);
                 responses.push(
                     fired.map(|fired| fired.map(|fired| fired.iter().map(reported).collect::<Vec<_>>())),
@@ -357,7 +358,7 @@ impl ScheduleDifferential {
         self.same(&format!("the unfinished runs of {key}"), responses);
     }
 
-    /// Another process leads; the previous one can fire nothing.
+    /// Another process becomes leader; the store rejects firings of the previous one.
     async fn take_over(&mut self) {
         for side in &mut self.sides {
             let next = TestSession::open(side.store.clone(), "next").await;
@@ -419,7 +420,7 @@ impl ScheduleDifferential {
     }
 }
 
-/// The text of a rejection is not specified.
+/// Removes the text of a rejection, which stores may choose freely.
 fn without_words(fired: FireOutcome) -> FireOutcome {
     match fired {
         FireOutcome::Rejected(_) => FireOutcome::Rejected(String::new()),

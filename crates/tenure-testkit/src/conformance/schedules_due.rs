@@ -9,7 +9,7 @@ use super::test_schedules::{
     FAR_MS, HOUR_MS, TestScheduler, TestSchedules, exclusive, hourly, key, now, over, task, task_of, then,
 };
 
-/// The longest overdue first, up to the limit; for the others the next due time is returned.
+/// The longest overdue schedules come first, up to the limit; the response has the due time of the next other schedule.
 pub async fn due_schedules_are_returned_in_order(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let look = test_schedules.due(10).await;
@@ -40,7 +40,7 @@ pub async fn due_schedules_are_returned_in_order(subject: &StoreUnderTest) {
     assert!(stats.max_overdue_ms > 1_577_836_800_000, "since 1970: {}", stats.max_overdue_ms);
 }
 
-/// Until it is resumed; a deleted schedule never is.
+/// A paused schedule is not due until it is resumed; a deleted schedule is never due.
 pub async fn a_paused_schedule_is_not_due(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let view = test_schedules.make(hourly("n", task())).await;
@@ -55,7 +55,7 @@ pub async fn a_paused_schedule_is_not_due(subject: &StoreUnderTest) {
     assert_eq!(test_schedules.due(10).await.next_due_at_ms, None);
 }
 
-/// From its first tick on, by the store's clock.
+/// A schedule is returned from its first tick on, by the store's clock.
 pub async fn a_schedule_that_becomes_due_is_returned(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let mut definition = over("n", task());
@@ -79,7 +79,7 @@ pub async fn a_schedule_that_becomes_due_is_returned(subject: &StoreUnderTest) {
     assert_eq!(test_schedules.view(&key("n")).await.tick_state.unwrap().last_tick_at_ms, Some(last));
 }
 
-/// Until its task is completed, dead or cancelled.
+/// A run is unfinished until its task is completed, dead or cancelled.
 pub async fn a_run_is_unfinished_until_its_task_is_finished(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let test_queue = TestQueue { store: test_schedules.store.clone(), key: queue("q") };
@@ -107,12 +107,12 @@ pub async fn a_run_is_unfinished_until_its_task_is_finished(subject: &StoreUnder
     }
 }
 
-/// A tick meanwhile has no effect and is recorded as overlapped; the next tick after the run fires.
+/// A tick during an unfinished run has no effect and is recorded as overlapped; the next tick after the run fires.
 pub async fn runs_do_not_overlap_under_the_skip_policy(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let test_queue = TestQueue { store: test_schedules.store.clone(), key: queue("q") };
     let view = test_schedules.make(exclusive("n", OverlapPolicy::Skip)).await;
-    // Three missed ticks at once: the first runs and is unfinished for the others.
+    // Three missed ticks fire together: the first one runs and is unfinished for the other two.
     scheduler.run_and_stay_due(&view, FAR_MS + 2 * HOUR_MS).await;
     let after = test_schedules.view(&key("n")).await;
     assert_eq!((after.fired_count, after.overlapped_count, test_schedules.tasks().await), (1, 2, 1));
@@ -125,7 +125,7 @@ pub async fn runs_do_not_overlap_under_the_skip_policy(subject: &StoreUnderTest)
     assert_eq!((after.fired_count, after.overlapped_count, test_schedules.tasks().await), (2, 3, 2));
 }
 
-/// They wait in their queue one after the other.
+/// The tasks of queued runs wait in their queue and run one after the other.
 pub async fn queued_runs_run_one_by_one(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let test_queue = TestQueue { store: test_schedules.store.clone(), key: queue("q") };
@@ -145,7 +145,7 @@ pub async fn queued_runs_run_one_by_one(subject: &StoreUnderTest) {
     assert_eq!((after.fired_count, after.overlapped_count), (3, 0));
 }
 
-/// Neither with scheduled runs nor with each other: the store keeps them apart.
+/// A manual run overlaps neither with scheduled runs nor with other manual runs: its concurrency key makes it wait.
 pub async fn manual_runs_wait_for_unfinished_ones(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let test_queue = TestQueue { store: test_schedules.store.clone(), key: queue("q") };
@@ -162,7 +162,7 @@ pub async fn manual_runs_wait_for_unfinished_ones(subject: &StoreUnderTest) {
     }
 }
 
-/// Overlapping runs are not counted.
+/// Runs that may overlap do not count as unfinished.
 pub async fn overlapping_runs_are_not_counted(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let view = test_schedules.make(hourly("n", task())).await;
@@ -173,7 +173,7 @@ pub async fn overlapping_runs_are_not_counted(subject: &StoreUnderTest) {
     );
 }
 
-/// Manually fired runs are unfinished too.
+/// Manual runs count as unfinished too.
 pub async fn manual_runs_are_counted(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let view = test_schedules.make(exclusive("n", OverlapPolicy::Skip)).await;

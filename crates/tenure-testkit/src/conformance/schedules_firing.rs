@@ -19,7 +19,7 @@ use super::test_schedules::{
 };
 use super::{StoreUnderTest, TestSession};
 
-/// Not under an old token, and not for another session.
+/// The store rejects a firing under an old token or of another session.
 pub async fn a_session_that_does_not_lead_fires_nothing(subject: &StoreUnderTest) {
     let (test_schedules, first) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let view = test_schedules.make(hourly("n", task())).await;
@@ -54,7 +54,7 @@ pub async fn a_session_that_does_not_lead_fires_nothing(subject: &StoreUnderTest
     assert_eq!(test_schedules.tasks().await, 0);
 }
 
-/// A leader whose session has ended does not lead.
+/// A session that has ended does not lead and fires nothing.
 pub async fn an_ended_session_fires_nothing(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let view = test_schedules.make(hourly("n", task())).await;
@@ -64,7 +64,7 @@ pub async fn an_ended_session_fires_nothing(subject: &StoreUnderTest) {
     assert_eq!((test_schedules.view(&key("n")).await, test_schedules.tasks().await), (view, 0));
 }
 
-/// The tick, the task, the tick state and the counters, all with the token of the leader.
+/// A firing stores the tick, the task, the tick state and the counters, with the token of the leader.
 pub async fn a_firing_is_applied_completely(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let mut definition = hourly("n", task());
@@ -90,7 +90,7 @@ pub async fn a_firing_is_applied_completely(subject: &StoreUnderTest) {
     assert_eq!((after.fired_count, after.skipped_count, after.overlapped_count), (1, 0, 0));
     assert_eq!((after.last_fired_at_ms, after.version), (Some(tick.decided_at_ms), view.version));
     assert_eq!((after.updated_at_ms, after.last_error), (view.updated_at_ms, None));
-    // A worker can read the tick.
+    // The worker reads the tick from the idempotency key of its task.
     let claimed = TestQueue { store: test_schedules.store.clone(), key: queue("q") }.claim_one().await;
     assert_eq!(
         (claimed.idempotency_key, claimed.leader_token),
@@ -98,7 +98,7 @@ pub async fn a_firing_is_applied_completely(subject: &StoreUnderTest) {
     );
 }
 
-/// With its schedule, tick and the leader's token.
+/// The event has the schedule, the tick and the leader's token.
 pub async fn an_event_is_published_with_its_tick(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let view = test_schedules.make(hourly("n", event("t"))).await;
@@ -124,7 +124,7 @@ pub async fn an_event_is_published_with_its_tick(subject: &StoreUnderTest) {
     }
 }
 
-/// Repeated by the same leader or its successor, it is applied once.
+/// A firing that the same leader or its successor repeats is applied once.
 pub async fn a_repeated_firing_is_applied_once(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let view = test_schedules.make(hourly("n", task())).await;
@@ -137,7 +137,7 @@ pub async fn a_repeated_firing_is_applied_once(subject: &StoreUnderTest) {
     assert_eq!((test_schedules.view(&key("n")).await, test_schedules.tasks().await), (after, 1));
 }
 
-/// As when a response is lost and the call is repeated through another connection.
+/// If a response is lost and the call is repeated through another connection, one of the two calls is applied.
 pub async fn of_concurrent_firings_one_is_applied(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let mut views = Vec::new();
@@ -170,7 +170,8 @@ pub async fn of_concurrent_firings_one_is_applied(subject: &StoreUnderTest) {
     }
 }
 
-/// With another version, paused, deleted, or already past: nothing is applied, and the others are not affected.
+/// A firing is stale if the schedule has another version or next tick, or is paused or deleted. It changes nothing and
+/// does not affect the other firings.
 pub async fn a_changed_schedule_does_not_fire(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let mut views = Vec::new();
@@ -195,7 +196,7 @@ pub async fn a_changed_schedule_does_not_fire(subject: &StoreUnderTest) {
     assert_eq!(after[..4], before[..4]);
     assert_ne!(after[4], before[4]);
     assert_eq!((test_schedules.tasks().await, test_schedules.events().await), (1, 0));
-    // After resuming it is unchanged.
+    // After it is resumed, the schedule is unchanged, so the firing is applied.
     test_schedules.store.set_schedule_paused(&key("paused"), None).await.unwrap();
     assert_eq!(scheduler.fire(vec![firings[1].clone()]).await, [FireOutcome::Fired]);
     let wrong = ScheduleFiring { next_tick_at_ms: FAR_MS + 1, ..firings[0].clone() };
@@ -210,7 +211,7 @@ async fn join_state(test_schedules: &TestSchedules, views: &[ScheduleView]) -> V
     join_state
 }
 
-/// Its topic is gone or rejects the size: nothing of it is applied, and the others are not affected.
+/// A firing whose topic is missing or rejects the size changes nothing and does not affect the other firings.
 pub async fn an_invalid_firing_is_rejected_alone(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let (ended, small) = (test_schedules.make_topic("gone").await, test_schedules.make_topic("small").await);
@@ -241,7 +242,7 @@ pub async fn an_invalid_firing_is_rejected_alone(subject: &StoreUnderTest) {
     }
 }
 
-/// It is retried from the same tick, later each time, until it fires and the error is cleared.
+/// A failed firing is retried from the same tick with growing delays until it succeeds, which clears the error.
 pub async fn a_failed_firing_is_retried(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let topic = test_schedules.make_topic("bells").await;
@@ -269,12 +270,12 @@ pub async fn a_failed_firing_is_retried(subject: &StoreUnderTest) {
     let after = test_schedules.view(&key("n")).await;
     assert_eq!((after.last_error, after.fired_count), (None, 1));
     assert_eq!(test_schedules.due(10).await.schedules[0].consecutive_failures, 0);
-    // A stale one does not record an error.
+    // A stale firing does not record an error.
     assert_eq!(scheduler.fire(vec![postpone(&observed(&view), "late", 5)]).await, [FireOutcome::Stale]);
     assert_eq!(test_schedules.view(&key("n")).await.last_error, None);
 }
 
-/// A schedule that is deleted and created again under its name is another one.
+/// A firing for a deleted schedule does not apply to a new schedule with the same name.
 pub async fn a_decision_about_a_deleted_schedule_is_stale(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let observed = test_schedules.make(hourly("n", task())).await;
@@ -302,7 +303,7 @@ pub async fn a_decision_about_a_deleted_schedule_is_stale(subject: &StoreUnderTe
     assert_eq!(test_schedules.events().await, 1);
 }
 
-/// Such a task would take the place of the tick's own task.
+/// Clients cannot submit a task with the idempotency key of a tick, because it would replace the tick's own task.
 pub async fn the_key_of_a_tick_is_reserved_for_the_scheduler(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let view = test_schedules.make(hourly("n", task())).await;
@@ -316,7 +317,7 @@ pub async fn the_key_of_a_tick_is_reserved_for_the_scheduler(subject: &StoreUnde
     assert_eq!((task.payload.as_str(), task.leader_token), ("{}", Some(scheduler.token)));
 }
 
-/// A new definition or a resume may have fixed the cause, so it is retried at once.
+/// A new definition or a resume may have removed the cause of the error, so the schedule is due at once.
 pub async fn a_new_definition_clears_the_error(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let view = test_schedules.make(hourly("n", event("t"))).await;
@@ -331,7 +332,7 @@ pub async fn a_new_definition_clears_the_error(subject: &StoreUnderTest) {
     assert_eq!(test_schedules.view(&key("n")).await.due_at_ms, Some(FAR_MS));
 }
 
-/// The newest ticks fire, as many as the policy allows; those before them are one range.
+/// The newest ticks fire, as many as the policy allows; the earlier ones are recorded as one skipped range.
 pub async fn missed_ticks_follow_the_misfire_policy(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let late = FAR_MS + 9 * HOUR_MS + 120_000;
@@ -366,7 +367,7 @@ pub async fn missed_ticks_follow_the_misfire_policy(subject: &StoreUnderTest) {
     }
 }
 
-/// Centuries of ticks are one row.
+/// Centuries of missed ticks are stored as one range.
 pub async fn millions_of_missed_ticks_are_one_range(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let mut definition = far("n", "every 1s", task());
@@ -379,7 +380,8 @@ pub async fn millions_of_missed_ticks_are_one_range(subject: &StoreUnderTest) {
     assert_eq!(test_schedules.ticks(&key("n")).await[1].tick_count, seconds);
 }
 
-/// Whatever next tick is stored, as after a clock step back and a new definition.
+/// A decided tick does not fire again, even if the stored next tick moved back, as after a clock step and a new
+/// definition.
 pub async fn a_decided_tick_never_fires_again(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     for (name, target) in [("n", task()), ("m", event("t"))] {
@@ -392,7 +394,7 @@ pub async fn a_decided_tick_never_fires_again(subject: &StoreUnderTest) {
         scheduler.fire_one(back).await;
         let view = test_schedules.view(&key(name)).await;
         assert_eq!((view.tick_state.unwrap().next_tick_at_ms, view.fired_count), (FAR_MS, 1), "{name}");
-        // The same again, with one new tick.
+        // The leader fires the decided tick again, together with one new tick.
         scheduler.run(&view, FAR_MS + HOUR_MS).await;
         let ticks = test_schedules.ticks(&key(name)).await;
         let at: Vec<i64> = ticks.iter().map(|tick| tick.tick_at_ms).collect();
@@ -407,7 +409,7 @@ pub async fn a_decided_tick_never_fires_again(subject: &StoreUnderTest) {
     assert_eq!((test_schedules.tasks().await, test_schedules.events().await), (2, 2));
 }
 
-/// Then it is never due again.
+/// After its last tick a schedule is never due again.
 pub async fn a_schedule_ends_after_its_last_tick(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let mut definition = hourly("n", task());
@@ -419,7 +421,7 @@ pub async fn a_schedule_ends_after_its_last_tick(subject: &StoreUnderTest) {
     assert_eq!(scheduler.fire(vec![scheduler.plan(&view, FAR_MS)]).await, [FireOutcome::Stale]);
 }
 
-/// To several topics and queues; each result, tick, event and task in order.
+/// One call fires schedules of several topics and queues; results, ticks, events and tasks are in order.
 pub async fn many_fire_in_one_call(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     test_schedules.make_topic("u").await;
@@ -471,7 +473,7 @@ pub async fn many_fire_in_one_call(subject: &StoreUnderTest) {
     assert_eq!((test_schedules.tasks().await, test_schedules.events().await), (60, 28));
 }
 
-/// A duplicate schedule, unordered ticks, and more than the maximum per call.
+/// A call with a duplicate schedule, unordered ticks or more firings than the maximum is rejected.
 pub async fn invalid_firings_are_rejected(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let view = test_schedules.make(hourly("n", task())).await;
@@ -486,7 +488,7 @@ pub async fn invalid_firings_are_rejected(subject: &StoreUnderTest) {
     assert_eq!((test_schedules.ticks(&key("n")).await, test_schedules.tasks().await), (vec![], 0));
 }
 
-/// Waiters of the queue or topic.
+/// A firing notifies the waiters of its queue or topic.
 pub async fn a_firing_notifies_waiters(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let waiter: TestSession = subject.session("waiter").await;
@@ -503,7 +505,7 @@ pub async fn a_firing_notifies_waiters(subject: &StoreUnderTest) {
     notifications_until(&mut notifications, &Notification::TopicPublished(topic)).await;
 }
 
-/// The store applies what the leader decided, including a tick without effect.
+/// A tick without effect is counted as overlapped and not as fired, as the leader decided.
 pub async fn overlapped_ticks_are_counted_separately(subject: &StoreUnderTest) {
     let (test_schedules, scheduler) = (TestSchedules::of(subject).await, TestScheduler::of(subject).await);
     let mut definition = hourly("n", task());

@@ -15,7 +15,7 @@ use super::test_schedules::{
     task, task_of, then,
 };
 
-/// Also of a paused schedule; its timetable is not affected.
+/// A trigger fires one tick, also of a paused schedule, and does not change the timetable.
 pub async fn a_trigger_fires_one_tick_now(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     let mut definition = hourly("n", task());
@@ -42,7 +42,7 @@ pub async fn a_trigger_fires_one_tick_now(subject: &StoreUnderTest) {
     assert_eq!((view.fired_count, view.last_fired_at_ms), (1, Some(tick.decided_at_ms)));
 }
 
-/// However soon after each other.
+/// Each trigger is a separate tick, even within one millisecond.
 pub async fn every_trigger_is_a_separate_tick(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     test_schedules.make(hourly("n", task())).await;
@@ -56,7 +56,7 @@ pub async fn every_trigger_is_a_separate_tick(subject: &StoreUnderTest) {
     assert_eq!((test_schedules.tasks().await, test_schedules.view(&key("n")).await.fired_count), (20, 20));
 }
 
-/// Instead of the schedule's own.
+/// A manual fire can replace the payload of the schedule.
 pub async fn a_manual_fire_can_have_its_own_payload(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     test_schedules.make(over("n", task())).await;
@@ -69,7 +69,7 @@ pub async fn a_manual_fire_can_have_its_own_payload(subject: &StoreUnderTest) {
     }
 }
 
-/// Past ticks of the timetable that were not decided: each once.
+/// Each past tick of the timetable that was not decided fires once.
 pub async fn past_ticks_can_be_fired_manually(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     test_schedules.make(over("n", task())).await;
@@ -97,7 +97,7 @@ pub async fn past_ticks_can_be_fired_manually(subject: &StoreUnderTest) {
     assert_eq!(test_schedules.view(&key("n")).await.tick_state, None);
 }
 
-/// A future tick fires by itself.
+/// A backfill does not fire future ticks, because the scheduler will fire them.
 pub async fn future_ticks_do_not_fire_manually(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     test_schedules.make(hourly("n", task())).await;
@@ -107,7 +107,7 @@ pub async fn future_ticks_do_not_fire_manually(subject: &StoreUnderTest) {
     assert_eq!((test_schedules.ticks(&key("n")).await, test_schedules.tasks().await), (vec![], 0));
 }
 
-/// It returns the outcome and changes nothing.
+/// A dry run returns the outcomes and changes nothing.
 pub async fn a_dry_run_changes_nothing(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     test_schedules.make(over("n", task())).await;
@@ -127,7 +127,7 @@ pub async fn a_dry_run_changes_nothing(subject: &StoreUnderTest) {
     assert_eq!((test_schedules.ticks(&key("n")).await.len(), test_schedules.tasks().await), (1, 1));
 }
 
-/// Of concurrent backfills.
+/// Concurrent backfills of the same ticks fire each tick once.
 pub async fn of_concurrent_backfills_each_tick_fires_once(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     test_schedules.make(over("n", task())).await;
@@ -166,7 +166,7 @@ pub async fn concurrent_triggers_all_fire(subject: &StoreUnderTest) {
     assert_eq!((test_schedules.ticks(&key("n")).await.len(), test_schedules.tasks().await), (8, 8));
 }
 
-/// With its schedule and tick.
+/// The published event has the schedule and the tick.
 pub async fn a_published_event_names_its_tick(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     let mut definition = over("n", event("t"));
@@ -185,7 +185,7 @@ pub async fn a_published_event_names_its_tick(subject: &StoreUnderTest) {
     assert_eq!((event.leader_token, test_schedules.ticks(&key("n")).await[0].event_id), (None, Some(id)));
 }
 
-/// A webhook call waits in the queue of the servers.
+/// The tick submits a task to the webhook queue, from which the servers claim it.
 pub async fn a_webhook_call_waits_for_a_server(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     let url = "https://example.invalid/hook";
@@ -207,7 +207,7 @@ pub async fn a_webhook_call_waits_for_a_server(subject: &StoreUnderTest) {
     assert_eq!(call, expected);
 }
 
-/// All ticks of a call, or none.
+/// If the target rejects one tick of a call, no tick of that call fires.
 pub async fn a_tick_that_its_target_rejects_does_not_fire(subject: &StoreUnderTest) {
     let test_schedules = TestSchedules::of(subject).await;
     assert_eq!(test_schedules.store.fire_manually(&now(&key("n"))).await, Ok(None));

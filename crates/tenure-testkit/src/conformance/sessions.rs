@@ -21,7 +21,7 @@ pub async fn a_new_session_is_live_and_counts_heartbeats(subject: &StoreUnderTes
     assert_eq!(session(a.view(&key).await).heartbeat_count, 2);
 }
 
-/// A second session with the same id would share the leases of the first.
+/// The store rejects a second session with the same id, because it would share the leases of the first.
 pub async fn a_session_id_is_used_once(subject: &StoreUnderTest) {
     let a = subject.session("a").await;
     let other = subject.client().await;
@@ -31,7 +31,7 @@ pub async fn a_session_id_is_used_once(subject: &StoreUnderTest) {
     assert_eq!(other.open_session(&new_session(&a.id, "b")).await, Ok(HeartbeatResponse::SessionEnded));
 }
 
-/// A session that was never opened has ended.
+/// A heartbeat of a session that was never opened returns that the session has ended.
 pub async fn an_unknown_session_counts_as_ended(subject: &StoreUnderTest) {
     let store = subject.client().await;
     let id = new_id();
@@ -43,7 +43,7 @@ pub async fn an_unknown_session_counts_as_ended(subject: &StoreUnderTest) {
     );
 }
 
-/// An ended session stays ended.
+/// No call revives an ended session.
 pub async fn an_ended_session_stays_ended(subject: &StoreUnderTest) {
     let a = subject.session("a").await;
     a.store.end_session(&a.id).await.unwrap();
@@ -52,7 +52,7 @@ pub async fn an_ended_session_stays_ended(subject: &StoreUnderTest) {
     assert!(!a.is_live().await);
 }
 
-/// A known bug of other systems: a heartbeat that revives an expired session.
+/// A heartbeat does not revive an expired session, which is a known bug of other systems.
 pub async fn an_expired_session_stays_ended(subject: &StoreUnderTest) {
     let (a, b, key) = (subject.session("a").await, subject.session("b").await, election("e"));
     a.join(&key).await;
@@ -67,7 +67,7 @@ pub async fn an_expired_session_stays_ended(subject: &StoreUnderTest) {
     assert!(b.take(&key, 0).await > token);
 }
 
-/// The heartbeat count is compared.
+/// An expiry is rejected if the session has sent a heartbeat since it was observed.
 pub async fn a_session_with_a_newer_heartbeat_is_not_expired(subject: &StoreUnderTest) {
     let (a, b) = (subject.session("a").await, subject.session("b").await);
     assert!(a.is_live().await);
@@ -96,7 +96,7 @@ pub async fn an_expiry_releases_everything_and_removes_the_candidates(subject: &
     all_is_free(&a, &b, StartReason::Takeover, "expired").await;
 }
 
-/// Only of that session.
+/// An expiry releases nothing that another session holds.
 pub async fn an_expiry_affects_only_its_session(subject: &StoreUnderTest) {
     let (a, b) = holding_three(subject).await;
     let c = subject.session("c").await;
@@ -109,7 +109,7 @@ pub async fn an_expiry_affects_only_its_session(subject: &StoreUnderTest) {
     assert_eq!((lease.token, lease.holder.map(|holder| holder.id)), (token, Some(c.id.clone())));
 }
 
-/// A session without a candidacy is listed too, and an ended one is returned when asked for.
+/// The list contains live sessions without a candidate; an ended session is returned when it is requested by id.
 pub async fn sessions_are_listed_with_and_without_candidates(subject: &StoreUnderTest) {
     let (a, b) = (subject.session("a").await, subject.session("b").await);
     let client = subject.client().await;
@@ -130,7 +130,7 @@ pub async fn sessions_are_listed_with_and_without_candidates(subject: &StoreUnde
     assert_eq!(client.sessions(Some(&[])).await, Ok(Vec::new()));
 }
 
-/// A server stores for which principal it opened a session, visible to all servers.
+/// A server stores the principal for which it opened a session, and all servers can read it.
 pub async fn an_owner_is_kept_and_shown(subject: &StoreUnderTest) {
     let (a, key) = (subject.session("a").await, election("e"));
     let id = new_id();
@@ -156,7 +156,8 @@ pub async fn an_owner_is_kept_and_shown(subject: &StoreUnderTest) {
     assert_eq!(client.open_session(&session).await, Ok(HeartbeatResponse::SessionEnded), "its id is used");
 }
 
-/// The connection would be the server's and say nothing about the owner.
+/// A session with an owner cannot use takeover by connection, because the connection is the server's and says nothing
+/// about the owner.
 pub async fn a_session_with_an_owner_cannot_use_connection_takeover(subject: &StoreUnderTest) {
     let store = subject.client().await;
     let id = new_id();

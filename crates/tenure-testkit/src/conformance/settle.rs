@@ -11,7 +11,7 @@ use tenure_core::port::{
 use super::StoreUnderTest;
 use super::test_queue::{HOUR_MS, TestQueue, claim_request, failure, ids, ordinary};
 
-/// With its result.
+/// A completed task keeps the result that its worker reported.
 pub async fn a_completed_task_keeps_its_result(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     test_queue.submit(ordinary(2)).await;
@@ -64,7 +64,7 @@ pub async fn a_completion_can_be_repeated(subject: &StoreUnderTest) {
     assert_eq!(test_queue.state(task.id).await, TaskState::Completed);
 }
 
-/// At once or later, as the worker requests; the attempt is counted and recorded.
+/// A failed task becomes ready at once or after the requested delay; the attempt is counted and recorded.
 pub async fn a_failed_task_is_retried(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let id = test_queue.submit_one(NewTask::default()).await;
@@ -102,7 +102,7 @@ pub async fn a_task_keeps_its_position_over_attempts(subject: &StoreUnderTest) {
     assert_eq!(test_queue.claim_all().await, numbers);
 }
 
-/// Without a retry.
+/// A failure without a retry makes the task dead, even if attempts are left.
 pub async fn a_permanent_failure_makes_a_task_dead(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let id = test_queue.submit_one(NewTask::default()).await;
@@ -118,7 +118,7 @@ pub async fn a_permanent_failure_makes_a_task_dead(subject: &StoreUnderTest) {
     assert_eq!(test_queue.settle(&task, ClaimOutcome::Complete(None)).await, SettleResult::ClaimLost);
 }
 
-/// Exactly the maximum number of attempts.
+/// A task runs exactly the maximum number of times.
 pub async fn the_number_of_attempts_is_limited(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let id = test_queue.submit_one(NewTask { max_attempts: 3, ..NewTask::default() }).await;
@@ -135,7 +135,7 @@ pub async fn the_number_of_attempts_is_limited(subject: &StoreUnderTest) {
     assert_eq!(test_queue.claim_all().await, []);
 }
 
-/// The latest failures are kept.
+/// A task keeps its latest failures, up to a maximum.
 pub async fn the_latest_failures_are_kept(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let id = test_queue.submit_one(NewTask::default()).await;
@@ -169,7 +169,7 @@ pub async fn a_released_task_does_not_count_as_an_attempt(subject: &StoreUnderTe
     assert_eq!(ids(&[test_queue.claim_one().await]), [id]);
 }
 
-/// Progress text and new claim timeout.
+/// A heartbeat stores the progress text and the new claim timeout.
 pub async fn a_heartbeat_stores_progress_and_extends_the_claim(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let id = test_queue.submit_one(NewTask { max_run_ms: Some(99 * HOUR_MS), ..NewTask::default() }).await;
@@ -196,7 +196,7 @@ pub async fn a_heartbeat_stores_progress_and_extends_the_claim(subject: &StoreUn
     test_queue.complete(&task).await;
 }
 
-/// A delay without end becomes the maximum delay.
+/// A delay beyond the maximum is shortened to the maximum and not rejected.
 pub async fn the_longest_delays_are_accepted(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     test_queue.submit(ordinary(2)).await;
@@ -273,7 +273,7 @@ async fn say_all(test_queue: &TestQueue, id: TaskId, token: Token) {
     }
 }
 
-/// Many settlements of every sort, each with its own result.
+/// One call settles many claims in different ways and returns one result per settlement, in order.
 pub async fn settlement_results_are_in_request_order(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     test_queue.submit(ordinary(6)).await;
@@ -305,7 +305,7 @@ pub async fn settlement_results_are_in_request_order(subject: &StoreUnderTest) {
     assert_eq!(test_queue.store.settle(&[]).await, Ok(vec![]));
 }
 
-/// Calls of one process share a statement, so a heartbeat and the completion may arrive together.
+/// Calls of one process share a statement, so a heartbeat and the completion of one claim may arrive together.
 pub async fn settlements_of_one_claim_are_applied_in_order(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     test_queue.submit(ordinary(3)).await;
@@ -333,7 +333,7 @@ pub async fn settlements_of_one_claim_are_applied_in_order(subject: &StoreUnderT
     assert_eq!(test_queue.task(tasks[0].id).await.progress.as_deref(), Some("nearly"));
 }
 
-/// Concurrent settlements of one claim.
+/// Of several concurrent settlements of one claim, one is applied.
 pub async fn of_concurrent_settlements_one_is_applied(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let mut clients = Vec::new();

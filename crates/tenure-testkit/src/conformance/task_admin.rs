@@ -36,7 +36,7 @@ pub async fn a_queue_keeps_all_settings(subject: &StoreUnderTest) {
     assert_eq!((view.settings, view.count(TaskState::Ready)), (QueueSettings::default(), 2));
 }
 
-/// Of one namespace, or of all.
+/// Queues are listed for one namespace or for all.
 pub async fn queues_are_listed_by_namespace(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let elsewhere: Name = "else".parse().unwrap();
@@ -67,7 +67,7 @@ pub async fn queues_are_listed_by_namespace(subject: &StoreUnderTest) {
     assert_eq!((mine.count(TaskState::Ready), mine.count(TaskState::Claimed)), (2, 1));
 }
 
-/// Number of tasks per state.
+/// A queue view has the number of tasks per state.
 pub async fn a_queue_counts_its_tasks_by_state(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let now = test_queue.task(test_queue.submit_one(NewTask::default()).await).await.submitted_at_ms;
@@ -88,7 +88,7 @@ pub async fn a_queue_counts_its_tasks_by_state(subject: &StoreUnderTest) {
     assert_eq!(test_queue.states(&numbers).await, [Scheduled, Waiting]);
 }
 
-/// Newest first, paged and filtered.
+/// Tasks are listed newest first, filtered and paged.
 pub async fn tasks_are_filtered_and_paged(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let other = test_queue.other_queue(queue("other"));
@@ -123,7 +123,7 @@ pub async fn tasks_are_filtered_and_paged(subject: &StoreUnderTest) {
     assert_eq!(list(TaskFilter { kind: Some("z".into()), ..base }).await, []);
 }
 
-/// Listing and showing agree.
+/// A task has the same fields in a list and when it is read alone.
 pub async fn a_listed_task_equals_the_shown_task(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let numbers = test_queue
@@ -136,7 +136,7 @@ pub async fn a_listed_task_equals_the_shown_task(subject: &StoreUnderTest) {
     assert_eq!(listed, [test_queue.task(numbers[1]).await, test_queue.task(numbers[0]).await]);
 }
 
-/// In any unfinished state; finished tasks stay unchanged.
+/// A task in any unfinished state can be cancelled; finished tasks stay unchanged.
 pub async fn every_unfinished_task_can_be_cancelled(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let now = test_queue.task(test_queue.submit_one(NewTask::default()).await).await.submitted_at_ms;
@@ -149,7 +149,7 @@ pub async fn every_unfinished_task_can_be_cancelled(subject: &StoreUnderTest) {
     use TaskState::{Blocked, Cancelled, Claimed, Completed, Dead, Ready, Scheduled, Waiting};
     let ready = test_queue.submit_one(NewTask::default()).await;
     assert_eq!(test_queue.states(&numbers).await, [Claimed, Blocked, Scheduled, Waiting]);
-    // The child first: only changed tasks are returned.
+    // The child comes before its parent, because the response contains only tasks that the call changed.
     for (id, effect) in [
         (numbers[3], vec![numbers[3]]),
         (numbers[2], vec![numbers[2]]),
@@ -179,7 +179,7 @@ pub async fn every_unfinished_task_can_be_cancelled(subject: &StoreUnderTest) {
     assert_ne!(test_queue.state(ready).await, Ready);
 }
 
-/// At once, with all its attempts; earlier failures are kept.
+/// A retried task is ready at once with all its attempts; its earlier failures are kept.
 pub async fn a_finished_task_can_be_retried(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let task = || NewTask { max_attempts: 2, ..NewTask::default() };
@@ -214,7 +214,7 @@ pub async fn a_finished_task_can_be_retried(subject: &StoreUnderTest) {
     }
 }
 
-/// A ready or claimed task needs no retry.
+/// Retrying a ready or claimed task changes nothing.
 pub async fn a_ready_or_claimed_task_is_not_retried(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let numbers = test_queue.submit(ordinary(2)).await;
@@ -226,7 +226,7 @@ pub async fn a_ready_or_claimed_task_is_not_retried(subject: &StoreUnderTest) {
     test_queue.complete(&claimed).await;
 }
 
-/// Wait and run times for statistics.
+/// Finished tasks have wait and run times, from which statistics are computed.
 pub async fn finished_tasks_have_wait_and_run_times(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let other = test_queue.other_queue(queue("other"));
@@ -312,7 +312,7 @@ pub async fn a_worker_is_online_while_its_session_is_live(subject: &StoreUnderTe
     assert!(view.online && view.last_seen_at_ms > 0, "it was seen just now");
 }
 
-/// Also of an unknown worker; it applies when the worker registers.
+/// A worker can be approved before it registers.
 pub async fn an_approval_is_shown(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let namespace = test_queue.key.namespace.clone();

@@ -57,7 +57,7 @@ pub async fn a_submitted_task_keeps_all_fields(subject: &StoreUnderTest) {
     assert_eq!(test_queue.task(parent).await.children, [id]);
 }
 
-/// Each point of priority equals one minute, fixed at submission.
+/// Each point of priority moves a task forward by one minute; the position is fixed at submission.
 pub async fn priority_moves_a_task_by_minutes(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     for priority in [0, 1, -1, 1_000_000, -1_000_000] {
@@ -71,7 +71,7 @@ pub async fn priority_moves_a_task_by_minutes(subject: &StoreUnderTest) {
     }
 }
 
-/// A queue need not be created.
+/// The first submission creates the queue.
 pub async fn a_queue_is_created_by_its_first_submission(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     assert_eq!(test_queue.store.queue(&test_queue.key).await, Ok(None));
@@ -100,7 +100,7 @@ pub async fn submit_receipts_are_in_request_order(subject: &StoreUnderTest) {
     assert!(numbers.is_sorted() && more.iter().min() > numbers.iter().max());
 }
 
-/// Repeating a submission is safe: at once, in one call, or after the task finished.
+/// A repeated submission returns the first task: in the same call, in a later call, or after the task finished.
 pub async fn an_idempotency_key_identifies_a_task(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let keyed = |kind: &str| NewTask { idempotency_key: Some("once".into()), ..NewTask::new(kind) };
@@ -121,7 +121,7 @@ pub async fn an_idempotency_key_identifies_a_task(subject: &StoreUnderTest) {
     assert_eq!((late[0].id, late[0].created), (first[0].id, false));
 }
 
-/// A key belongs to its queue and namespace.
+/// The same idempotency key in another queue or namespace identifies another task.
 pub async fn an_idempotency_key_belongs_to_its_queue(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let elsewhere = QueueKey::new("else".parse().unwrap(), "q".parse().unwrap());
@@ -134,7 +134,7 @@ pub async fn an_idempotency_key_belongs_to_its_queue(subject: &StoreUnderTest) {
     }
 }
 
-/// Concurrent submissions of the same task.
+/// Of several concurrent submissions with the same idempotency key, one is stored.
 pub async fn of_concurrent_submissions_with_one_key_one_is_stored(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let mut clients = Vec::new();
@@ -171,13 +171,13 @@ pub async fn an_unknown_parent_is_rejected_by_name(subject: &StoreUnderTest) {
         let message = test_queue.submit_rejected(vec![NewTask::default(), child]).await;
         assert!(message.contains(&unknown.to_string()), "it names {unknown}: {message}");
     }
-    // All or nothing.
+    // The submission is rejected as a whole.
     let left = test_queue.store.queue(&test_queue.key).await.unwrap();
     assert_eq!(left.map_or(0, |view| view.counts.values().sum()), 0);
     assert_eq!(foreign.task(stranger).await.children, []);
 }
 
-/// A child of a dead or cancelled task would wait forever.
+/// A task whose parent is dead or cancelled is rejected, because it would wait forever.
 pub async fn a_dead_or_cancelled_parent_is_rejected(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let dead = test_queue.submit_one(NewTask::default()).await;
@@ -193,7 +193,7 @@ pub async fn a_dead_or_cancelled_parent_is_rejected(subject: &StoreUnderTest) {
     assert_eq!(test_queue.view().await.counts.values().sum::<u64>(), 2);
 }
 
-/// A completed parent need not be waited for.
+/// A task whose parents are all completed is ready at once.
 pub async fn a_completed_parent_does_not_delay_a_child(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let parent = test_queue.submit_one(NewTask::default()).await;

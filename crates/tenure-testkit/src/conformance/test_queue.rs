@@ -76,7 +76,7 @@ impl TestQueue {
         only_request(self.claim_batch(ClaimAuthority::Direct, vec![request]).await)
     }
 
-    /// Claims directly with one request that must be rejected.
+    /// Claims directly with one request that must be refused, and returns the reason.
     pub async fn claim_refused(&self, request: ClaimRequest) -> ClaimRefusal {
         refusal(self.claim_batch(ClaimAuthority::Direct, vec![request]).await)
     }
@@ -163,7 +163,7 @@ impl TestQueue {
     }
 }
 
-/// The leader of the broker election: maintenance and broker.
+/// The leader of the broker election, which runs maintenance and assigns the tasks of exclusive queues.
 pub struct TestMaintenance {
     /// Its session and client.
     pub session: TestSession,
@@ -215,8 +215,8 @@ impl TestMaintenance {
         response
     }
 
-    /// Runs maintenance until the sum of its results satisfies the condition; this may take a millisecond of store
-    /// time.
+    /// Runs maintenance until the sum of its results satisfies the condition. Expiries need up to a millisecond of
+    /// store time.
     pub async fn run_until(&self, done: impl Fn(&MaintenanceResponse) -> bool) -> MaintenanceResponse {
         let mut sum = MaintenanceResponse::default();
         loop {
@@ -279,7 +279,7 @@ pub fn pause() -> Pause {
     Pause { paused_by: "o'ps".into(), reason: "to \"see\"".into(), paused_at_ms: 5 }
 }
 
-/// Their ids.
+/// The ids of claimed tasks.
 pub fn ids(tasks: &[ClaimedTask]) -> Vec<TaskId> {
     tasks.iter().map(|task| task.id).collect()
 }
@@ -304,7 +304,7 @@ pub fn only_request(reply: ClaimBatchResponse) -> Vec<ClaimedTask> {
     lists.into_iter().next().expect("one request")
 }
 
-/// Why nothing was claimed.
+/// The reason for which nothing was claimed.
 pub fn refusal(reply: ClaimBatchResponse) -> ClaimRefusal {
     match reply {
         ClaimBatchResponse::Refused(refusal) => refusal,
@@ -312,11 +312,11 @@ pub fn refusal(reply: ClaimBatchResponse) -> ClaimRefusal {
     }
 }
 
-/// The notifications of a client that already listens.
+/// The notification source of a client, returned once the store delivers notifications to it.
 pub async fn listening(session: &TestSession) -> BoxNotificationSource {
     let key = super::election("listening");
     let mut notifications = session.store.notifications();
-    // Some stores need a moment until they listen: send until something is received.
+    // Some stores need a moment until they listen, so send until a notification arrives.
     loop {
         session.join(&key).await;
         if tokio::time::timeout(Duration::from_millis(50), notifications.next()).await.is_ok() {
@@ -325,7 +325,7 @@ pub async fn listening(session: &TestSession) -> BoxNotificationSource {
     }
 }
 
-/// Reads notifications until this one and returns those before it.
+/// Reads notifications until the given one arrives, and returns those before it.
 pub async fn notifications_until(
     notifications: &mut BoxNotificationSource,
     expected: &Notification,

@@ -1,8 +1,8 @@
 //! Fixtures for tests of schedules: schedules as one client uses them, and the scheduler's leader.
 //!
-//! The clock of a store cannot be set here, so the timetables of these tests are far from the current time: in the
-//! past, where all ticks are over, or from [`FAR_MS`] on, where nothing is due. The leader decides as of any given
-//! instant ([`TestScheduler::plan`]).
+//! Tests cannot set the clock of a store. Their timetables are therefore far from the current time: in the past, where
+//! all ticks are over, or from [`FAR_MS`] on, where nothing is due. The leader decides as of any given instant
+//! ([`TestScheduler::plan`]).
 
 use std::sync::Arc;
 
@@ -37,14 +37,14 @@ pub struct TestSchedules {
 }
 
 impl TestSchedules {
-    /// Through a new client, with the topic `t`.
+    /// Opens a new client and creates the topic `t`.
     pub async fn of(subject: &StoreUnderTest) -> TestSchedules {
         let test_schedules = TestSchedules { store: subject.client().await };
         test_schedules.make_topic("t").await;
         test_schedules
     }
 
-    /// The same through a new client.
+    /// Opens another client of the same store.
     pub async fn reopen(&self, subject: &StoreUnderTest) -> TestSchedules {
         TestSchedules { store: subject.client().await }
     }
@@ -80,7 +80,7 @@ impl TestSchedules {
         self.store.schedule(key).await.expect("schedule")
     }
 
-    /// Its tick history, newest first.
+    /// The tick history of a schedule, newest first.
     pub async fn ticks(&self, key: &ScheduleKey) -> Vec<TickView> {
         let filter = TickFilter { key: key.clone(), before_ms: None, limit: 1_000 };
         self.store.ticks(&filter).await.expect("ticks")
@@ -128,12 +128,12 @@ pub struct TestScheduler {
 }
 
 impl TestScheduler {
-    /// The first leader, through a new client.
+    /// Elects the first leader, through a new client.
     pub async fn of(subject: &StoreUnderTest) -> TestScheduler {
         TestScheduler::named(subject, "chief").await
     }
 
-    /// The first leader with this name.
+    /// Elects the first leader under this name, through a new client.
     pub async fn named(subject: &StoreUnderTest, name: &str) -> TestScheduler {
         let (session, election) = (subject.session(name).await, scheduler_election());
         session.join(&election).await;
@@ -141,7 +141,7 @@ impl TestScheduler {
         TestScheduler { session, token }
     }
 
-    /// Another leader that takes over the lease.
+    /// Elects another leader, which takes over the lease.
     pub async fn after(&self, subject: &StoreUnderTest) -> TestScheduler {
         let (session, election) = (subject.session("other").await, scheduler_election());
         session.join(&election).await;
@@ -155,7 +155,7 @@ impl TestScheduler {
         FireRequest { session: self.session.id.clone(), token: self.token, firings }
     }
 
-    /// Fires.
+    /// Sends a fire request and returns the outcome of each firing.
     pub async fn fire(&self, firings: Vec<ScheduleFiring>) -> Vec<FireOutcome> {
         let count = firings.len();
         let fired = self.session.store.fire(&self.firing(firings)).await.expect("fire").expect("it leads");
@@ -163,22 +163,22 @@ impl TestScheduler {
         fired
     }
 
-    /// Fires one schedule, which must be applied.
+    /// Fires one schedule. Panics unless the firing is applied.
     pub async fn fire_one(&self, firing: ScheduleFiring) {
         assert_eq!(self.fire(vec![firing]).await, [FireOutcome::Fired]);
     }
 
-    /// Its decision about a schedule as of an instant, without unfinished runs.
+    /// The leader's decision about a schedule as of an instant, without unfinished runs.
     pub fn plan(&self, view: &ScheduleView, now_ms: i64) -> ScheduleFiring {
         plan(&observed(view), self.token, now_ms)
     }
 
-    /// Decides and fires.
+    /// Decides about a schedule as of an instant and fires it.
     pub async fn run(&self, view: &ScheduleView, now_ms: i64) {
         self.fire_one(self.plan(view, now_ms)).await;
     }
 
-    /// As `run`, and makes the schedule due again.
+    /// Does the same as [`run`](Self::run), and makes the schedule due again.
     pub async fn run_and_stay_due(&self, view: &ScheduleView, now_ms: i64) {
         self.fire_one(ScheduleFiring { due_at_ms: Some(1), ..self.plan(view, now_ms) }).await;
     }
@@ -201,17 +201,17 @@ pub fn key(name: &str) -> ScheduleKey {
     ScheduleKey::new(Name::default_namespace(), name.parse().expect("a name"))
 }
 
-/// A task in the queue `q`.
+/// A target that submits a task to the queue `q`.
 pub fn task() -> ScheduleTarget {
     ScheduleTarget::Task { queue: "q".parse().expect("a name"), task: Box::default() }
 }
 
-/// An event of a topic.
+/// A target that publishes an event to a topic.
 pub fn event(topic: &str) -> ScheduleTarget {
     ScheduleTarget::Event { topic: topic.parse().expect("a name"), key: None }
 }
 
-/// These times from 2100 on; every missed tick fires.
+/// A schedule with ticks from 2100 on, of which every missed one fires.
 pub fn far(name: &str, when: &str, target: ScheduleTarget) -> ScheduleDefinition {
     let mut definition = ScheduleDefinition::new(name.parse().expect("a name"), times(when), target);
     (definition.start_at_ms, definition.misfire_policy) =
@@ -219,19 +219,19 @@ pub fn far(name: &str, when: &str, target: ScheduleTarget) -> ScheduleDefinition
     definition
 }
 
-/// Every hour from 2100 on.
+/// A schedule with a tick every hour from 2100 on.
 pub fn hourly(name: &str, target: ScheduleTarget) -> ScheduleDefinition {
     far(name, "every 1h", target)
 }
 
-/// Every hour with this overlap policy.
+/// A schedule with a tick every hour and this overlap policy.
 pub fn exclusive(name: &str, overlap: OverlapPolicy) -> ScheduleDefinition {
     let mut definition = hourly(name, task());
     definition.overlap_policy = overlap;
     definition
 }
 
-/// Every hour of the first of January 2020: 24 ticks, all in the past.
+/// A schedule with a tick every hour of the first of January 2020: 24 ticks, all in the past.
 pub fn over(name: &str, target: ScheduleTarget) -> ScheduleDefinition {
     let mut definition = far(name, "every 1h", target);
     (definition.start_at_ms, definition.end_at_ms) = (Some(PAST_MS), Some(PAST_MS + 24 * HOUR_MS));
@@ -255,7 +255,7 @@ pub fn setting(definition: ScheduleDefinition) -> SetScheduleRequest {
     }
 }
 
-/// A request to fire once now.
+/// A request to fire one tick now.
 pub fn now(key: &ScheduleKey) -> ManualFire {
     ManualFire { key: key.clone(), ticks: None, payload: None, requested_by: "o'ps".into(), dry_run: false }
 }

@@ -132,7 +132,7 @@ impl TestTopic {
         self.store.parked_events(&everything(&self.group("g"))).await.expect("parked events")
     }
 
-    /// Waits until the store's wall clock, as seen in events, is past an instant.
+    /// Waits until the store's wall clock, as visible in the times of events, is past an instant.
     pub async fn wait_past(&self, moment_ms: i64) {
         let clock = self.other_topic(topic("clock")).await;
         loop {
@@ -145,7 +145,7 @@ impl TestTopic {
         }
     }
 
-    /// Prunes until this many events are gone; this may take a millisecond of store time.
+    /// Prunes until this many events are gone. Expiries need up to a millisecond of store time.
     pub async fn prune_until(&self, maintenance: &TestMaintenance, count: u64) {
         let mut sum = 0;
         while sum < count {
@@ -257,8 +257,8 @@ impl TestMember {
         self.session.store.release_partitions(&self.group, leases).await.expect("free_shares");
     }
 
-    /// Executes its rebalance plan and returns whether there was anything to do. Skips the rebalance delay, so that
-    /// no test waits for it.
+    /// Executes the rebalance plan of this member and returns whether it had anything to do. Skips the rebalance delay,
+    /// so that no test waits for it.
     pub async fn balance(&self) -> bool {
         let look = GroupAssignment { active_ms: u64::MAX, ..self.assignment().await };
         let balance = plan_rebalance(&look, &self.session.id);
@@ -307,7 +307,7 @@ impl TestMember {
         PartitionCommit { offset: Some(offset), ..self.empty_commit(taken) }
     }
 
-    /// A commit of new states of parked events.
+    /// A commit that sets the states of parked events.
     pub fn settle_commit(
         &self,
         taken: &TakenPartition,
@@ -390,7 +390,7 @@ pub fn dead(attempts: u32) -> ParkedEventState {
     ParkedEventState::Dead { attempts, error: "it broke".into() }
 }
 
-/// All parked events of a group.
+/// A filter that selects all parked events of a group.
 pub fn everything(group: &GroupKey) -> ParkedEventFilter {
     ParkedEventFilter {
         group: group.clone(),
@@ -417,7 +417,7 @@ pub fn expect_nothing<T: std::fmt::Debug>(result: Result<Vec<T>, StoreError>, na
     }
 }
 
-/// Their ids.
+/// The ids of events.
 pub fn event_ids(events: &[Event]) -> Vec<EventId> {
     events.iter().map(|event| event.id).collect()
 }

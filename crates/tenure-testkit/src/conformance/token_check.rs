@@ -1,8 +1,9 @@
 //! Maps the tokens of a store to grant numbers.
 //!
-//! Tokens only need to grow; each store may use its own numbers, such as a revision of etcd or an index of a log. The
-//! reference store counts. So that one suite serves all stores, [`TokenCheckedStore`] numbers the grants of each slot
-//! in the order in which they were made. All clients of a store under test share it, and it sees every grant.
+//! Tokens only need to grow, so each store may choose its own numbers, such as the revision of etcd or the index of a
+//! log entry. The reference store counts grants. So that one suite serves all stores, [`TokenCheckedStore`] replaces
+//! each token by the number of its grant in its slot. All clients of a store under test share one [`GrantLog`], which
+//! records every grant.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,7 +36,7 @@ impl GrantLog {
         Token::from_u64(grants.len() as u64)
     }
 
-    /// The number of a token returned by the store.
+    /// The grant number of a token that the store returned.
     fn shown(&self, key: &ElectionKey, slot: u32, token: Token) -> Token {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let grants = all.get(&(key.clone(), slot)).map(Vec::as_slice).unwrap_or_default();
@@ -47,7 +48,8 @@ impl GrantLog {
         Token::from_u64(number as u64)
     }
 
-    /// The store's token for a number; for a number that was not granted, a token that never will be.
+    /// The store's token for a grant number. For a number that was not granted, returns a token that will never be
+    /// granted.
     fn meant(&self, key: &ElectionKey, slot: u32, number: Token) -> Token {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let grants = all.get(&(key.clone(), slot)).map(Vec::as_slice).unwrap_or_default();
@@ -108,14 +110,14 @@ impl GrantLog {
     }
 }
 
-/// A store with numbered tokens.
+/// A store that replaces tokens by grant numbers in requests and responses.
 pub struct TokenCheckedStore<B> {
     store: B,
     grants: GrantLog,
 }
 
 impl<B> TokenCheckedStore<B> {
-    /// One client of a store; all clients share `grants`.
+    /// Wraps one client of a store; all clients share `grants`.
     pub fn new(store: B, grants: &GrantLog) -> Self {
         TokenCheckedStore { store, grants: grants.clone() }
     }

@@ -47,7 +47,7 @@ impl TopicWaiterFixture {
     }
 }
 
-/// The first publication notifies, later ones need not: a waiter registers again.
+/// The first publication notifies the waiter; for later ones the waiter must register again.
 pub async fn a_publication_notifies_a_waiter_once(subject: &StoreUnderTest) {
     let mut fixture = TopicWaiterFixture::of(subject).await;
     let (key, test_topic) = (fixture.test_topic.key.clone(), fixture.test_topic.clone());
@@ -62,7 +62,7 @@ pub async fn a_publication_notifies_a_waiter_once(subject: &StoreUnderTest) {
     assert_eq!(fixture.notified().await, 0, "no waiter is registered");
 }
 
-/// Without a registered waiter, or without a new event.
+/// No notification is sent without a registered waiter or without a new event.
 pub async fn a_topic_waiter_is_not_notified_without_events(subject: &StoreUnderTest) {
     let mut fixture = TopicWaiterFixture::of(subject).await;
     let (key, test_topic) = (fixture.test_topic.key.clone(), fixture.test_topic.clone());
@@ -79,7 +79,7 @@ pub async fn a_topic_waiter_is_not_notified_without_events(subject: &StoreUnderT
     assert_eq!(fixture.notified().await, 1);
 }
 
-/// A waiter registers and then reads once more: that read must not remove the registration.
+/// A waiter registers and then reads once more. If that read finds nothing, the registration stays.
 pub async fn an_empty_read_keeps_the_waiter_registered(subject: &StoreUnderTest) {
     let mut fixture = TopicWaiterFixture::of(subject).await;
     let (key, test_topic) = (fixture.test_topic.key.clone(), fixture.test_topic.clone());
@@ -92,7 +92,7 @@ pub async fn an_empty_read_keeps_the_waiter_registered(subject: &StoreUnderTest)
     assert_eq!(fixture.notified().await, 1);
 }
 
-/// A member, a partition lease, a pause, a reset, a replay.
+/// Members are notified of a new member, a taken partition, a pause, a reset and a replay.
 pub async fn changes_of_a_group_are_notified(subject: &StoreUnderTest) {
     let mut fixture = TopicWaiterFixture::of(subject).await;
     let test_topic = fixture.test_topic.clone();
@@ -127,7 +127,7 @@ pub async fn changes_of_a_group_are_notified(subject: &StoreUnderTest) {
     notifications_until(&mut fixture.notifications, &changed).await;
 }
 
-/// The session notification is sufficient.
+/// When a member's session ends, other members are notified of the end of the session.
 pub async fn the_end_of_a_member_is_notified(subject: &StoreUnderTest) {
     let mut fixture = TopicWaiterFixture::of(subject).await;
     let a = TestMember::of(subject, &fixture.test_topic, "a").await;

@@ -30,7 +30,7 @@ async fn register(test_queue: &TestQueue, name: &str, tags: &[&str], kinds: &[&s
     test_queue.store.register_worker(&test_queue.key.namespace, &worker).await.unwrap();
 }
 
-/// With the number of matching workers and of tasks before it.
+/// The reason has the number of matching workers and of tasks ahead.
 pub async fn a_claimable_task_is_reported_as_claimable(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     register(&test_queue, "a", &[], &[]).await;
@@ -43,7 +43,7 @@ pub async fn a_claimable_task_is_reported_as_claimable(subject: &StoreUnderTest)
     assert_eq!(test_queue.store.wait_reasons(&test_queue.key.namespace, TaskId(1 << 40)).await, Ok(None));
 }
 
-/// A claimed or finished task is not pending.
+/// The reason for a claimed or finished task is its state.
 pub async fn a_claimed_or_finished_task_is_not_pending(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let id = test_queue.submit_one(NewTask::default()).await;
@@ -53,7 +53,7 @@ pub async fn a_claimed_or_finished_task_is_not_pending(subject: &StoreUnderTest)
     assert_eq!(why(&test_queue, id).await, [WaitReason::NotPending { state: TaskState::Completed }]);
 }
 
-/// A pause of the queue or of the namespace.
+/// A pause of the queue and a pause of the namespace are reasons.
 pub async fn a_pause_is_a_reason(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let id = test_queue.submit_one(NewTask::default()).await;
@@ -68,7 +68,7 @@ pub async fn a_pause_is_a_reason(subject: &StoreUnderTest) {
     }
 }
 
-/// A start time in the future, initially or after a failure.
+/// A start time in the future is a reason, whether it was submitted or set by a failed attempt.
 pub async fn a_future_start_time_is_a_reason(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let id = test_queue.submit_one(NewTask::default()).await;
@@ -81,7 +81,7 @@ pub async fn a_future_start_time_is_a_reason(subject: &StoreUnderTest) {
     assert!(why(&test_queue, id).await.contains(&WaitReason::NotDue { run_at_ms }));
 }
 
-/// The parents that are not completed.
+/// The reason lists the parents that are not completed.
 pub async fn parents_are_a_reason(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let child = NewTask { parents: vec![ParentRef::Index(0), ParentRef::Index(1)], ..NewTask::default() };
@@ -92,7 +92,7 @@ pub async fn parents_are_a_reason(subject: &StoreUnderTest) {
     assert!(why(&test_queue, numbers[2]).await.contains(&WaitReason::PendingParents { tasks: vec![open] }));
 }
 
-/// Limits of a concurrency key, of a queue, and of its rate.
+/// The limits of a concurrency key, of claimed tasks and of the rate are reasons.
 pub async fn limits_are_reasons(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let keyed = || NewTask { concurrency_key: Some("k".into()), concurrency_limit: 1, ..NewTask::default() };
@@ -117,7 +117,7 @@ pub async fn limits_are_reasons(subject: &StoreUnderTest) {
     assert!(reported, "{message:?}");
 }
 
-/// No worker, or no matching worker with what is missing.
+/// The reason tells that there is no worker, or what the existing workers lack.
 pub async fn missing_workers_are_reasons(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     let requires = |tags: &[&str]| NewTask { required_tags: strings(tags), ..NewTask::new("send") };
@@ -143,7 +143,7 @@ pub async fn missing_workers_are_reasons(subject: &StoreUnderTest) {
     );
 }
 
-/// A matching worker must be approved first.
+/// If matching workers lack approval, the reason lists them.
 pub async fn a_missing_approval_is_a_reason(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     test_queue.set(QueueSettings { require_approval: true, ..QueueSettings::default() }).await;
@@ -162,7 +162,7 @@ pub async fn a_missing_approval_is_a_reason(subject: &StoreUnderTest) {
     );
 }
 
-/// An exclusive queue needs a broker.
+/// An exclusive queue without a broker is a reason.
 pub async fn a_missing_leader_is_a_reason(subject: &StoreUnderTest) {
     let test_queue = TestQueue::of(subject).await;
     test_queue.set(exclusive(BrokerFallback::None)).await;

@@ -60,7 +60,7 @@ struct WorkSide {
     store: Arc<dyn Store>,
     /// Task ids by index of submission.
     ids: Vec<TaskId>,
-    /// An hour after the start, by its clock.
+    /// The store's time at the start plus one hour.
     later_ms: i64,
     maintenance: Option<(SessionId, Token)>,
     epoch: u32,
@@ -86,7 +86,7 @@ impl WorkSide {
         places
     }
 
-    /// The task and all its fields that are no times.
+    /// The fields of a claimed task except times, with the index of the task instead of its id.
     fn claimed(&self, task: &ClaimedTask) -> impl PartialEq + Debug + use<> {
         let inputs: Vec<_> =
             task.parent_results.iter().map(|(id, json)| (self.place(*id), json.clone())).collect();
@@ -97,7 +97,7 @@ impl WorkSide {
         )
     }
 
-    /// The view of a task without times and ids.
+    /// The fields of a task view except times, with indexes instead of ids.
     fn view(&self, view: &TaskView) -> impl PartialEq + Debug + use<> {
         let some = |at: Option<i64>| at.is_some();
         let failures: Vec<_> =
@@ -132,7 +132,7 @@ impl WorkSide {
     }
 }
 
-/// Task ids differ between stores.
+/// Replaces numbers in a text, because task ids differ between stores.
 fn numberless(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect::<String>().replace("##", "#")
 }
@@ -154,7 +154,7 @@ struct WorkDifferential<'a> {
     sessions: Vec<SessionId>,
     /// Number of tasks.
     tasks: usize,
-    /// Claims, finished or not: index of the task and number of the token.
+    /// All claims so far, settled or not: index of the task and number of the token.
     claims: Vec<(usize, u64)>,
     seed: u64,
     call: u32,
@@ -254,7 +254,7 @@ impl WorkDifferential<'_> {
         };
         let mut parents = Vec::new();
         while self.chance(15) && parents.len() < 3 {
-            // Only later tasks of the submission, so that there is no cycle.
+            // Choose only later tasks of the submission as parents, so that there is no cycle.
             parents.push(match self.chance(50) {
                 true if n + 1 < count => {
                     let later = n + 1 + self.roll(count - n - 1);
@@ -293,8 +293,8 @@ impl WorkDifferential<'_> {
         for _ in 0..=self.roll(3) {
             requests.push(self.claim_request());
         }
-        // A client that has claimed before may continue where it ended, because the order of a distributed queue is
-        // approximate.
+        // Use a new client for a distributed queue. A client that has claimed before may continue after its last
+        // position, because the order of such a queue is approximate.
         let fresh = if exclusive { self.sides[0].store.clone() } else { self.subject.client().await };
         let mut responses = Vec::new();
         for (n, side) in self.sides.iter().enumerate() {
@@ -351,7 +351,7 @@ impl WorkDifferential<'_> {
         }
         let mut drafts = Vec::new();
         for _ in 0..=self.roll(3) {
-            // Usually the latest claims, which are likely to be held.
+            // Usually choose one of the latest claims, which are likely to be held.
             let back = self.roll(self.claims.len().min(12) as u64) as usize;
             let (place, mut grant) = self.claims[self.claims.len() - 1 - back];
             if self.chance(8) {
@@ -430,7 +430,8 @@ impl WorkDifferential<'_> {
         self.same("maintain", [store, memory]);
     }
 
-    /// Sets the retention of finished tasks to zero: the only call that waits for the clock.
+    /// Sets the retention of finished tasks to zero and runs maintenance. This is the only call that waits for the
+    /// clock.
     async fn forget(&mut self) {
         let key = self.queue();
         for side in &self.sides {
@@ -471,7 +472,7 @@ impl WorkDifferential<'_> {
             responses.push(set.expect("set_queue_paused"));
         }
         self.same("set_queue_paused", [responses[0], responses[1]]);
-        // Not for long, or nothing happens any more.
+        // Usually resume at once; otherwise most later calls would have no effect.
         if on.is_some() && self.chance(80) {
             for side in &self.sides {
                 side.store.set_queue_paused(&key.namespace, name, None).await.expect("set_queue_paused");
@@ -513,7 +514,7 @@ impl WorkDifferential<'_> {
         let mut tasks = Vec::new();
         for side in &self.sides {
             let views = side.store.queues(Some(&namespace)).await.expect("queues");
-            // A queue that was only read may exist or not.
+            // A queue that was read but never used may or may not exist.
             let used = |view: &QueueView| {
                 view.settings != QueueSettings::default()
                     || view.paused.is_some()
@@ -589,7 +590,7 @@ impl WorkDifferential<'_> {
     }
 }
 
-/// A task to submit to both.
+/// A task to submit to both stores.
 struct TaskPlan {
     task: NewTask,
     parents: Vec<DraftParent>,

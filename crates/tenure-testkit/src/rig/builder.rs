@@ -21,7 +21,7 @@ pub struct PgClusterBuilder {
 }
 
 impl PgClusterBuilder {
-    /// Adds server settings, as in `postgresql.conf`; they override the rig's own.
+    /// Adds server settings, as in `postgresql.conf`. They override the settings of the rig.
     pub fn settings(mut self, settings: &[(&str, &str)]) -> Self {
         self.settings.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         self
@@ -39,7 +39,7 @@ impl PgClusterBuilder {
         self
     }
 
-    /// Syncs to disk as in production. Off by default: tests survive a killed server, not a power failure.
+    /// Syncs to disk as in production. Off by default, because tests kill servers but do not cut the power.
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self
@@ -83,7 +83,7 @@ impl PgClusterBuilder {
             run(cluster.user().command("mkdir", cluster.socket_folder()).arg(&folder))?;
             tls::make(cluster.user(), &folder)?;
         }
-        // All sample settings are commented out, so the file contains nothing we need.
+        // Replace the sample file: all its settings are commented out.
         write(&cluster.data().join("postgresql.conf"), "include 'tenure.conf'\n")?;
         write(&cluster.data().join("pg_hba.conf"), &builder.access())?;
         cluster.start_on_a_free_port()?;
@@ -93,7 +93,7 @@ impl PgClusterBuilder {
         Ok(cluster)
     }
 
-    /// The access rules. `10.213.0.0/16` holds the addresses of network namespaces.
+    /// The access rules (`pg_hba.conf`). `10.213.0.0/16` contains the addresses of network namespaces.
     fn access(&self) -> String {
         let kind = if self.tls { "hostssl" } else { "host" };
         let method = if self.password.is_some() { "scram-sha-256" } else { "trust" };
@@ -117,10 +117,11 @@ impl PgClusterBuilder {
             ("full_page_writes", on(self.durable).to_owned()),
             ("wal_level", "replica".to_owned()),
             ("max_wal_senders", "8".to_owned()),
-            // How soon a standby looks for its primary again.
+            // Interval at which a standby tries to reach its primary again.
             ("wal_retrieve_retry_interval", "50ms".to_owned()),
             ("shared_buffers", "32MB".to_owned()),
-            // In the directory and not in /dev/shm, so that the remains of a killed server are removed with it.
+            // Keep shared memory in the directory and not in /dev/shm, so that the remains of a killed server are
+            // removed with it.
             ("dynamic_shared_memory_type", "mmap".to_owned()),
             ("ssl", on(self.tls).to_owned()),
             ("ssl_cert_file", folder.join("tls/server.crt").display().to_string()),

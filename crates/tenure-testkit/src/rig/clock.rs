@@ -1,4 +1,4 @@
-//! Wrong clocks for single processes, and one clock that is always right.
+//! Wrong clocks for single processes, and a reading of the true clock.
 //!
 //! [`FakeClock`] preloads libfaketime into a child process. The behaviour of libfaketime 0.9.10 (Debian 12, x86-64,
 //! glibc) was measured against [`true_boottime_ns`], with both `libfaketime.so.1` and `libfaketimeMT.so.1`, which
@@ -99,7 +99,7 @@ impl SettableClock {
 
     /// Sets the clock to this many seconds ahead of the true time, or behind if negative. Takes effect at once.
     pub fn set(&self, offset_s: i64) -> super::Result<()> {
-        // In one step, so that no process reads half of it.
+        // Replace the file atomically, so that no process reads half of it.
         let new = self.file.with_extension("new");
         write(&new, &format!("{offset_s:+}\n"))?;
         let wrong = || format!("cannot set the clock {}", self.file.display());

@@ -1,10 +1,9 @@
 //! A database per test, on a cluster that many tests share.
 //!
-//! Creating a cluster takes about a second, a database a few hundredths. Most tests therefore use a
-//! [`fresh_database`] on the cluster given by the variable [`SHARED_CLUSTER_VARIABLE`], because nextest runs each
-//! test in its own process, or else on [`PgCluster::shared`]. A test that breaks the server starts its own cluster.
-//! Creating tables takes longer than creating the database; a [`prepared_database`] is a copy of the one that the
-//! first such test created.
+//! Creating a cluster takes about a second, creating a database a few hundredths. nextest runs each test in its own
+//! process, so most tests use a [`fresh_database`] on the cluster given by the variable [`SHARED_CLUSTER_VARIABLE`], or
+//! else on [`PgCluster::shared`]. A test that breaks the server starts its own cluster. Creating tables takes longer
+//! than creating the database; a [`prepared_database`] is a copy of the database that the first such test created.
 
 use std::path::PathBuf;
 
@@ -36,7 +35,8 @@ pub fn prepared_database(script: &str) -> Result<FreshDatabase> {
         Err(error) if error.to_string().contains("does not exist") => {}
         copied => return copied,
     }
-    // If several processes find no template at the same time, one renames its own; the others drop theirs.
+    // If several processes find no template at the same time, one renames its own database to it; the others drop
+    // theirs.
     let draft = fresh_database()?;
     draft.psql(script)?;
     let named = psql(
@@ -105,12 +105,12 @@ impl FreshDatabase {
 
 impl Drop for FreshDatabase {
     fn drop(&mut self) {
-        // Open connections are terminated. If the cluster is gone, so is the database.
+        // `DROP DATABASE` terminates open connections. It fails if the cluster is gone, and then so is the database.
         let _ = psql(&self.binaries, &self.admin_url, &format!("DROP DATABASE {} WITH (FORCE)", self.name));
     }
 }
 
-/// The same URL with another database: `postgres://user@host:port/` *this* `?options`.
+/// Replaces the database in a URL of the form `postgres://user@host:port/DATABASE?options`.
 fn with_database(url: &str, database: &str) -> Result<String> {
     let (rest, options) = url.split_once('?').map_or((url, None), |(rest, options)| (rest, Some(options)));
     let (scheme, rest) = rest.split_once("://").ok_or_else(|| not_an_address(url))?;

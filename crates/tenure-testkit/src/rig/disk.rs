@@ -17,8 +17,8 @@ pub struct SmallDisk {
 }
 
 /// Unmounts the disk `$1`. If the test process was killed, the cleanup guard of a server on the disk runs at the same
-/// time and finds its processes by their directory, which would fail after a lazy unmount. So unmount lazily only as
-/// a last resort.
+/// time and finds the server's processes by their working directory. A lazy unmount would hide that directory, so use
+/// it only as a last resort.
 const END_DISK: &str = r#"
 look=0
 until umount "$1"; do

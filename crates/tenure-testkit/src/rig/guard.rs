@@ -38,7 +38,7 @@ impl CleanupGuard {
 
 impl Drop for CleanupGuard {
     fn drop(&mut self) {
-        // `wait` first closes our end of the pipe.
+        // `wait` closes our end of the pipe first, which starts the script.
         let _ = self.shell.wait();
     }
 }
@@ -90,7 +90,7 @@ impl TempDirectory {
             folder.path().canonicalize().context(|| format!("cannot resolve {}", folder.path().display()))?;
         let text = path.to_str().ok_or_else(|| RigError::new(format!("{} is not UTF-8", path.display())))?;
         let guard = CleanupGuard::new(END_FOLDER, &[text])?;
-        // From here on the guard removes it.
+        // The guard removes the directory from here on.
         let _ = folder.keep();
         if let Some((uid, gid)) = user.ids() {
             chown(&path, Some(uid), Some(gid)).context(|| format!("cannot chown {text}"))?;

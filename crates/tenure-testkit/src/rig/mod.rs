@@ -7,11 +7,11 @@
 //! **State.** The kernel and the server hold the state. The rig keeps a child handle and a port, and queries
 //! everything else when needed, so a backend that died under a fault is seen as dead.
 //!
-//! **Cleanup.** Every object has a *guard*: a small `sh` in its own process group that waits at the end of a pipe
-//! that only the test process holds. Dropping the object closes the pipe and waits for the guard; a panic, an abort,
-//! a `SIGKILL` or the end of a process with a `static` cluster closes it as well. The guard then ends each process
-//! whose working directory is in the directory, including stopped ones, and removes the directory, network or mount.
-//! A parent-death signal would not work: the kernel ties it to the *thread* that spawned the child, and test
+//! **Cleanup.** Every object has a *guard*: a small `sh` in its own process group that blocks on a pipe whose other end
+//! only the test process holds. Dropping the object closes the pipe and waits for the guard. A panic, an abort, a
+//! `SIGKILL` or the end of a process with a `static` cluster closes the pipe as well. The guard then ends each process
+//! whose working directory is in the object's directory, including stopped ones, and removes the directory, network or
+//! mount. A parent-death signal would not work: the kernel ties it to the *thread* that spawned the child, and test
 //! harnesses end threads all the time.
 //!
 //! **Root.** PostgreSQL and PgBouncer refuse to run as root. As root, the rig runs them as the user `postgres`, which

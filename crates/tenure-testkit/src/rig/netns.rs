@@ -1,9 +1,9 @@
 //! A network namespace for a process, with a link that can be cut in one direction.
 //!
-//! A [`NetworkNamespace`] is connected to the test's own network by a veth pair: `10.213.x.y` outside, the next
-//! address inside. The cut is inside: a local route drops what arrives for the inner address. Everything that the
-//! inner process sends still arrives, and all responses are lost silently, the worst kind of network split. The
-//! test's own network gets only one more interface, so tests with several namespaces do not affect each other, and
+//! A veth pair connects a [`NetworkNamespace`] to the network of the test: `10.213.x.y` outside, the next address
+//! inside. A one-way cut is a local route inside that drops what arrives for the inner address. Everything that the
+//! inner process sends still arrives, and all responses are lost silently, which is the worst kind of network split.
+//! The network of the test gets only one more interface, so tests with several namespaces do not affect each other, and
 //! reverse-path filtering does not interfere.
 
 use std::ffi::OsStr;
@@ -23,7 +23,7 @@ use super::{Context, Result, RigError, port};
 /// [`PgClusterBuilder::listen_on`](super::PgClusterBuilder::listen_on).
 #[derive(Debug)]
 pub struct NetworkNamespace {
-    /// Also the name of the outer interface.
+    /// Name of the namespace and of the outer interface.
     name: String,
     host_address: Ipv4Addr,
     address: Ipv4Addr,
@@ -33,8 +33,8 @@ pub struct NetworkNamespace {
 /// Name of the inner interface.
 const INNER: &str = "cable0";
 
-/// Ends the processes inside. Deleting one end of the link deletes both at once; deleting the namespace would do so
-/// only later.
+/// Ends the processes inside and deletes the link. Deleting one end of the link deletes both at once; deleting only the
+/// namespace would delete them later.
 const END_NAMESPACE: &str = r#"
 ip netns pids "$1" | xargs -r kill -KILL
 ip link del "$1"

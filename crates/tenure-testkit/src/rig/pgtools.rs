@@ -44,7 +44,7 @@ pub(crate) fn psql(binaries: &Path, conninfo: &str, sql: &str) -> Result<String>
     let mut command = Command::new(program(binaries, "psql"));
     forget_postgres_variables(&mut command);
     command.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", conninfo]).stdin(Stdio::null());
-    // From a file, because all statements of one `-c` would be one transaction.
+    // Run the SQL from a file, because all statements of one `-c` would be one transaction.
     let script = tempfile::NamedTempFile::new().map_err(|error| RigError::new(error.to_string()))?;
     fs::write(script.path(), sql).map_err(|error| RigError::new(error.to_string()))?;
     let rows = run(command.arg("-f").arg(script.path()))?;

@@ -11,7 +11,7 @@ use super::{Context, Result};
 ///
 /// The port is below the range that the kernel uses for outgoing connections. A client that reconnects in a loop to a
 /// stopped server on a port *within* that range can connect to itself, and then the server cannot restart. Another
-/// process may still take the port before the server binds it: callers retry.
+/// process may still take the port before the server binds it, so callers must retry.
 pub fn free() -> Result<u16> {
     let below = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
         .ok()

@@ -28,7 +28,8 @@ pub struct PgCluster {
     port: u16,
     builder: PgClusterBuilder,
     clock: Option<SettableClock>,
-    /// Declared before the postmaster: its guard stops the cluster first, and the postmaster is reaped afterwards.
+    /// Declared before the postmaster, because fields are dropped in order: the guard stops the cluster first, then the
+    /// postmaster is reaped.
     folder: TempDirectory,
     /// The postmaster, while it runs.
     postmaster: Mutex<Option<Server>>,
@@ -147,12 +148,12 @@ impl PgCluster {
     /// Kills the postmaster and every process of the cluster, like a machine failure.
     pub fn kill9(&self) -> Result<()> {
         let mut postmaster = self.postmaster();
-        // The postmaster first, because it would restart its backends. Dropping it kills it.
+        // Kill the postmaster first, because it would restart its backends. Dropping the handle kills it.
         *postmaster = None;
         wait_for("the killed processes of the cluster to exit", || {
             let left = processes_in(self.folder.path());
             for pid in &left {
-                // It may have exited meanwhile.
+                // The process may have exited meanwhile.
                 let _ = send(*pid, Signal::Kill);
             }
             Ok(left.is_empty().then_some(()))
@@ -207,7 +208,7 @@ impl PgCluster {
                 return Ok(());
             }
             for pid in fresh {
-                // It may have exited meanwhile.
+                // The process may have exited meanwhile.
                 let _ = stop(pid);
                 stopped.push(pid);
             }
@@ -229,7 +230,7 @@ impl PgCluster {
              WHERE datname = {} AND backend_type = 'client backend' AND pid <> pg_backend_pid()",
             quoted(database)
         );
-        // From another database, so that the own connection is not affected.
+        // Connect to another database, so that this connection is not terminated.
         let asked_from = if database == "postgres" { "template1" } else { "postgres" };
         let count = self.psql(asked_from, &sql)?;
         count.parse().context(|| format!("not a number: {count}"))
@@ -307,7 +308,8 @@ impl PgCluster {
         Ok(())
     }
 
-    /// The postmaster writes its state to the eighth line of its lock file; the first line is its process id.
+    /// Whether the postmaster reported that it is ready: it writes its process id to the first line of its lock file
+    /// and its state to the eighth.
     fn is_ready(&self, pid: u32) -> bool {
         let lock = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
         let mut lines = lock.lines();

@@ -123,7 +123,7 @@ impl Drop for Server {
 
 /// Polls until `done` returns a value, or fails with an error that names `what`.
 pub(crate) fn wait_for<T>(what: &str, mut done: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    // Counts polls and does not read a clock: a loaded machine only extends the timeout.
+    // Count polls and do not read a clock, so that a loaded machine only extends the timeout.
     for _ in 0..PATIENCE.as_millis() / LOOK_EVERY.as_millis() {
         if let Some(value) = done()? {
             return Ok(value);
@@ -151,7 +151,7 @@ pub(crate) fn stop(pid: u32) -> Result<()> {
         let stat = stat.context(|| format!("process {pid} exited before it stopped"))?;
         // The name before the state may contain any character, including `)`.
         let state = stat.rsplit(") ").next().unwrap_or_default();
-        // A zombie whose parent is already suspended is not reaped and cannot be stopped.
+        // A zombie whose parent is suspended stays one and never stops, so report its exit.
         if state.starts_with('Z') {
             return Err(RigError::new(format!("process {pid} exited before it stopped")));
         }
@@ -168,7 +168,7 @@ pub(crate) enum Signal {
     Continue,
 }
 
-/// Sends a signal. A missing process is an error, because its fault was not applied.
+/// Sends a signal. A missing process is an error, because then the test's fault was not applied.
 #[allow(unsafe_code)]
 pub(crate) fn send(pid: u32, signal: Signal) -> Result<()> {
     let number = match signal {

@@ -75,8 +75,8 @@ impl PgStandby {
 
     /// Waits until the standby has replayed everything that the primary had committed before this call.
     pub fn wait_caught_up(&self) -> Result<()> {
-        // Flushed, not inserted: at the start of a segment the insert position is past a header that is sent only
-        // with the next record, which an idle server writes after 15 s.
+        // Compare with the flushed position. The insert position may be past the header of a new segment, which is sent
+        // only with the next record, and an idle server writes that record after 15 s.
         let flushed = self.on_primary("SELECT pg_current_wal_flush_lsn()")?;
         let replayed = format!("SELECT pg_last_wal_replay_lsn() >= '{flushed}'");
         wait_for("the standby to catch up", || {

@@ -22,8 +22,8 @@ pub(crate) fn make(user: &ServerUser, folder: &Path) -> Result<()> {
     openssl(
         "x509 -req -days 2 -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -extfile server.ext -out server.crt",
     )?;
-    // One authority for both: a client with a certificate of it is accepted. The certificate has no common name,
-    // because etcd's gateway rejects one that has it.
+    // One authority signs both certificates. The client certificate has no common name, because etcd's gateway rejects
+    // one that has it.
     openssl(&format!("req -new {new_key} -subj /O=client -keyout client.key -out client.csr"))?;
     openssl(
         "x509 -req -days 2 -in client.csr -CA ca.crt -CAkey ca.key -CAcreateserial -extfile server.ext -out client.crt",

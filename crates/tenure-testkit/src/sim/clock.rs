@@ -10,7 +10,7 @@ pub(super) struct SimClock {
     offset: u64,
     /// Rate in parts per million; 1 000 000 is exact.
     rate: u64,
-    /// Real time that this clock did not count. Zero unless the injected bug is a clock that stops.
+    /// Real time that this clock did not count. Zero unless the injected bug stops the clock during a suspension.
     uncounted: u64,
     stopped_at: Option<u64>,
 }
@@ -32,7 +32,7 @@ impl SimClock {
         (local * MILLION).div_ceil(self.rate) + self.uncounted
     }
 
-    /// Stops like `std::time::Instant` while the machine is suspended.
+    /// Stops the clock while the machine is suspended, as `std::time::Instant` does.
     pub(super) fn stop(&mut self, real: u64) {
         self.stopped_at = Some(real);
     }

@@ -1,18 +1,18 @@
-//! Convergence after the faults: the expected state is reached and stays.
+//! Convergence after the faults: the simulation reaches the expected state and stays in it.
 
 use super::invariants;
 use super::network::RandomExt as _;
 use super::node::SimProcess;
 use super::simulation::{CheckResult, ElectionSimulation};
 
-/// Maximum time to converge, in leases: a process that died unnoticed is detected at the second periodic read of a
-/// leader, with up to two and a half leases between reads, on a slow clock.
+/// Maximum time to converge, in leases. A leader detects a dead process at its second periodic read; on a slow clock up
+/// to two and a half leases pass between reads.
 const PATIENCE_LEASES: u64 = 14;
 
 impl ElectionSimulation {
     /// Waits for the expected state and fails if it is not reached in time.
     pub(super) fn settle(&mut self) -> CheckResult {
-        // Trust from before was either renewed by now or has expired.
+        // By now, trust from before was either renewed or has expired.
         self.run_until(self.now + self.plan.lease * 3 / 4)?;
         let mut begun = self.now;
         let step = self.plan.lease / 4;
@@ -30,7 +30,7 @@ impl ElectionSimulation {
                 Err(_) => {}
             }
         }
-        // The expected state must stay without much activity. Checking one run in four is enough.
+        // Check in one run of four that the state stays as expected with few store calls.
         if !self.rng.chance(250) {
             return Ok(());
         }

@@ -69,7 +69,7 @@ impl ElectionSimulation {
 
     pub(super) fn apply(&mut self, mut request: SimStoreCall) -> CheckResult {
         if !self.store_up {
-            // Rejected at once, or no response.
+            // The call fails at once, or no response arrives.
             let refused = self.rng.chance(500) && !request.gave_up;
             if let Some(answer) = no_answer(&request.command, ErrorKind::Unreachable).filter(|_| refused) {
                 request.gave_up = true;

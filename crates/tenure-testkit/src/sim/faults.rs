@@ -135,7 +135,7 @@ impl ElectionSimulation {
         self.store_back();
     }
 
-    /// An operator sends a request, directly to the store.
+    /// Sends an operator's request directly to the store.
     fn operate(&mut self) {
         let key = self.keys[self.rng.below(self.keys.len() as u64) as usize].clone();
         let Some(view) = self.store.elections.election(&key).filter(|_| self.store_up) else { return };
@@ -175,12 +175,12 @@ impl ElectionSimulation {
         let Some(mut stand) = self.nodes[node].stands[election].clone() else { return Ok(()) };
         stand.priority = self.rng.below(3) as i32;
         match self.rng.below(5) {
-            // Changes its options.
+            // The candidate changes its options.
             0 => {
                 self.nodes[node].stands[election] = Some(stand.clone());
                 self.feed(node, LeaseInput::Campaign(stand))
             }
-            // Resigns.
+            // The candidate resigns.
             1 => self.feed(node, LeaseInput::Resign(key)),
             2 => {
                 self.stats.ends += 1;
@@ -198,7 +198,7 @@ impl ElectionSimulation {
                 while let Some(input) = inputs.pop_front() {
                     self.feed(node, input)?;
                 }
-                // Rejoins at once or later.
+                // The candidate rejoins at once or later.
                 let epoch = self.nodes[node].epoch;
                 let at = if self.rng.chance(300) { self.now } else { self.a_while() };
                 self.nodes[node].returning[election] = Some(stand);

@@ -1,6 +1,6 @@
 //! Known bugs that can be injected, to prove that the simulator finds them.
 //!
-//! None of them needs a hook in the rules. Each is a plausible bug of a driver, store or clock.
+//! None of them needs a hook in the rules: each is a plausible bug of a driver, a store or a clock.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,23 +8,23 @@ use std::str::FromStr;
 /// A deliberate bug, known from other systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InjectedBug {
-    /// The clock is read after the response, not before sending.
+    /// The driver reads the clock after the response arrives and not before it sends the heartbeat.
     ClockReadAfterTheResponse,
-    /// Leadership is a flag that events set, not a comparison with the clock.
+    /// The driver keeps leadership as a flag that events set and does not compare the clock with the deadline.
     TrustWithoutDeadline,
-    /// A take overwrites the lease unconditionally.
+    /// The store applies a take without comparing token and holder.
     TakeWithoutCompareAndSwap,
-    /// A heartbeat counts even if the session was expired.
+    /// The store accepts a heartbeat of an expired session.
     HeartbeatRevivesAnExpiredSession,
-    /// A session is expired without comparing its heartbeat count.
+    /// The store expires a session without comparing its heartbeat count.
     ExpiryIgnoresTheHeartbeat,
-    /// The guard checks the lease, but the write comes later.
+    /// The guard checks the lease but takes no lock, and the write follows later.
     GuardTakesNoLock,
-    /// The lease is released while the work still runs.
+    /// The driver releases the lease while the work still runs.
     ReleaseBeforeTheWorkEnded,
-    /// After a promotion tokens continue from the older copy.
+    /// After a promotion, tokens continue from the older copy without a new epoch.
     TokensForgetTheEpoch,
-    /// All replicas share one session id, and opening it again succeeds.
+    /// All replicas share one session id, and the store opens it again.
     HostnameAsSessionId,
     /// The clock stops while the machine is suspended.
     ClockStopsInSuspend,

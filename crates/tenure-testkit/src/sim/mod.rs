@@ -1,15 +1,15 @@
 //! Deterministic simulation of several processes and one store.
 //!
-//! **Real.** The rules: every process runs the shipped [`LeaseMachine`](tenure_core::rules::lease::LeaseMachine), and
+//! **Real.** The rules. Every process runs the shipped [`LeaseMachine`](tenure_core::rules::lease::LeaseMachine), and
 //! the store is the [`Elections`](tenure_core::model::Elections) model that every store must match.
 //!
-//! **Simulated.** Everything else, from one seed: clocks of different rates, a network that delays, loses and
-//! reorders, lost or duplicated notifications, processes that are suspended, crash and restart, a store that is
-//! unavailable or promoted from an older copy, operators that send requests, and leaders that write through the guard
-//! and under a fence.
+//! **Simulated.** Everything else, from one seed: clocks of different rates; a network that delays, loses and reorders
+//! messages; lost or duplicated notifications; processes that are suspended, crash and restart; a store that is
+//! unavailable or promoted from an older copy; operators that send requests; leaders that write through the guard and
+//! under a fence.
 //!
-//! **Checked.** The [`invariants`], one per file, at every step; and, once the faults have ended, that the right
-//! candidates lead and nothing is left behind.
+//! **Checked.** The [`invariants`], one per file, at every step. Once the faults have ended, the right candidates must
+//! lead, and no unused lease or candidate may remain.
 //!
 //! **Failures.** A failed run is replayed with a trace. The same seed always gives the same run.
 //!

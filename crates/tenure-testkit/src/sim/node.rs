@@ -57,7 +57,7 @@ pub(super) struct SimProcess {
     /// Number of starts: inputs for an earlier start are dropped.
     pub(super) epoch: u32,
     pub(super) inbox: Vec<NodeInput>,
-    /// The instant of the scheduled tick, and the real time at which it comes.
+    /// The instant for which a tick is scheduled, and the real time of that tick.
     pub(super) tick_for: BootInstant,
     pub(super) tick_at: u64,
     /// Campaign options per election.
@@ -68,9 +68,9 @@ pub(super) struct SimProcess {
     pub(super) watched: Vec<SessionId>,
     pub(super) cut: LinkCut,
     pub(super) ending: bool,
-    /// A start is scheduled.
+    /// Whether a start is scheduled.
     pub(super) starting: bool,
-    /// Store calls since the last start, and the time of that start.
+    /// Number of store calls since the last start, and the time of that start.
     pub(super) calls: u64,
     pub(super) started_at: u64,
     name: String,
@@ -111,7 +111,7 @@ impl SimProcess {
         }
     }
 
-    /// Resets everything but the clock.
+    /// Resets everything except the clock.
     pub(super) fn reset(&mut self) {
         self.machine = machine(&self.name, self.timing);
         self.come_back();
@@ -140,14 +140,14 @@ impl SimProcess {
         self.machine.leads(key, self.clock.at(now)).map(|token| (work.place, token))
     }
 
-    /// A restarted process campaigns again in its elections.
+    /// Campaigns again in all elections after a restart.
     pub(super) fn come_back(&mut self) {
         for (stand, returning) in self.stands.iter_mut().zip(&mut self.returning) {
             *stand = stand.take().or(returning.take());
         }
     }
 
-    /// Whether it is about to act by itself.
+    /// Whether it has scheduled an action of its own.
     pub(super) fn is_restless(&self) -> bool {
         self.starting || self.ending || self.returning.iter().any(Option::is_some)
     }

@@ -79,7 +79,7 @@ impl ElectionSimulation {
         it.clock.resume(self.now);
         let waiting = std::mem::take(&mut it.inbox);
         self.trace_log.note(self.now, || format!("n{node} resumes; {} messages waited", waiting.len()));
-        // A runtime may poll its timers or its sockets first.
+        // A runtime may poll its timers or its sockets first, so choose at random.
         if self.rng.chance(500) {
             self.feed(node, LeaseInput::Tick)?;
         }
@@ -146,7 +146,7 @@ impl ElectionSimulation {
                 invariants::terms_do_not_overlap::check(it.works[number].as_ref(), node, token)?;
                 let place = SlotId { election: number, slot };
                 it.works[number] = Some(SimWork { place, token, session, finishing: false, lost: false });
-                // The elector was told to stop while it was being elected.
+                // The process was told to withdraw or to stop while it was being elected.
                 if it.stands[number].is_none() || it.ending {
                     self.finish(node, number, inputs);
                 }

@@ -1,4 +1,4 @@
-//! A resource outside the store that leaders write to under their tokens. It remembers the highest token and rejects
+//! A resource outside the store to which leaders write under their tokens. It remembers the highest token and rejects
 //! lower ones.
 
 use tenure_core::{SessionId, Token};

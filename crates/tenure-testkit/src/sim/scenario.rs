@@ -25,7 +25,7 @@ pub enum Scenario {
     Churn,
     /// All of the above.
     Everything,
-    /// An older copy of the store is promoted and the last grants are lost; the old store is gone.
+    /// An older copy of the store is promoted, so the last grants are lost. The old store no longer runs.
     Promotion,
 }
 

@@ -23,13 +23,13 @@ impl SimStore {
         SimStore { standby: elections.clone(), elections, bug, epochs_forgotten: 0 }
     }
 
-    /// The standby catches up.
+    /// Copies the current state to the standby.
     pub(super) fn replicate(&mut self) {
         self.standby = self.elections.clone();
         self.standby.drain_notifications();
     }
 
-    /// The standby is promoted with the data it has.
+    /// Promotes the standby with the data it has received.
     pub(super) fn promote(&mut self) {
         self.elections = self.standby.clone();
         if self.bug == Some(InjectedBug::TokensForgetTheEpoch) {
@@ -119,7 +119,8 @@ impl SimStore {
         expire
     }
 
-    /// If the injected bug drops the epoch from tokens, responses still carry it, so that only the tokens are wrong.
+    /// Sets the real epoch in responses if the injected bug drops the epoch from tokens, so that only the tokens are
+    /// wrong.
     fn with_epoch(&self, mut response: StoreResponse) -> StoreResponse {
         match &mut response {
             StoreResponse::Heartbeat(Ok(HeartbeatResponse::Live { epoch, .. })) => {
@@ -143,7 +144,7 @@ impl SimStore {
     }
 }
 
-/// The response that means "no response".
+/// The error of this kind that a process gets as the result of a command; `None` if the command has no response.
 pub(super) fn no_answer(command: &StoreCommand, kind: ErrorKind) -> Option<StoreResponse> {
     let error = StoreError::new(kind, "");
     Some(match command {

@@ -1,10 +1,11 @@
 //! Negative controls for elections: each known bug, injected on purpose, must be reported by its oracle.
 //!
-//! Each control is a short script with an election of its own. It runs twice over the same code: without the bug, where
-//! the oracle must be silent, and with the bug, where it must report it. Bugs of the store are scripted at the port,
-//! where a session believes as the trust rule says: for two thirds of a lease from *before* a heartbeat or a grant was
-//! sent, if the store confirmed it. Trust kept as a flag needs two worker processes and a proxy that withholds
-//! responses.
+//! Each control is a short script with an election of its own. It runs twice: without the bug, where the oracle must be
+//! silent, and with the bug, where the oracle must report it.
+//!
+//! Most scripts call the store port directly. They compute when a session believes that it leads by the trust rule: for
+//! two thirds of a lease, counted from *before* a confirmed heartbeat or grant was sent. Only the first control, where
+//! trust is kept as a flag, runs two worker processes and a proxy that withholds responses.
 
 use std::time::Duration;
 
@@ -77,7 +78,8 @@ impl ControlContext {
     }
 }
 
-/// A leader that believes until the store says otherwise stops receiving responses; another candidate takes over.
+/// The leader stops receiving responses, and another candidate takes over. With the bug, the leader believes that it
+/// leads until the store tells it otherwise.
 fn trust_as_a_flag(control: &ControlContext, buggy: bool) -> Result<bool, Failed> {
     let mut workers = WorkerProcesses::new()?;
     let election = Election { index: 0, name: format!("flag-{buggy}"), slots: 1 };
@@ -91,7 +93,7 @@ fn trust_as_a_flag(control: &ControlContext, buggy: bool) -> Result<bool, Failed
     workers.start(0)?;
     until(|| Ok(!terms(&workers)?.is_empty()))?;
     workers.start(1)?;
-    // The second worker must be a candidate before the first falls silent.
+    // The second worker must be a candidate before the first one loses its connection.
     std::thread::sleep(LEASE);
     control.proxy.withhold_responses(true);
     let taken = until(|| Ok(terms(&workers)?.iter().any(|term| term.worker == 1)));
@@ -102,7 +104,8 @@ fn trust_as_a_flag(control: &ControlContext, buggy: bool) -> Result<bool, Failed
     Ok(!overlaps(&terms(&workers)?).is_empty())
 }
 
-/// A leader whose response is delayed counts its trust from the response.
+/// The response to a heartbeat of the leader is delayed. With the bug, the leader counts its trust from the response
+/// instead of the request.
 async fn clock_after_answer(control: &ControlContext, buggy: bool) -> Result<bool, Failed> {
     let near = control.store().await?;
     let far = PostgresStore::connect(PostgresOptions::new(control.proxy.url("postgres"))).await?;
@@ -126,7 +129,8 @@ async fn clock_after_answer(control: &ControlContext, buggy: bool) -> Result<boo
     Ok(!overlaps(&believed.into_iter().flatten().collect::<Vec<_>>()).is_empty())
 }
 
-/// A guarded transaction stays open during a takeover and then commits.
+/// A guarded transaction stays open during a takeover and then commits. With the bug, the guard takes no lock, so the
+/// takeover does not wait for the commit.
 async fn guard_without_lock(control: &ControlContext, buggy: bool) -> Result<bool, Failed> {
     let mut store = control.store().await?;
     if buggy {
@@ -141,7 +145,7 @@ async fn guard_without_lock(control: &ControlContext, buggy: bool) -> Result<boo
     let take = takeover_request(&store, &b, &a, &election).await?;
     let taken = match tokio::time::timeout(Duration::from_millis(600), store.take_lease(&take)).await {
         Ok(Ok(taken)) => taken,
-        // The takeover waits for the commit of the old leader, as it must.
+        // The timeout has passed: the takeover waits for the commit of the old leader, as required.
         _ => None,
     };
     if let Some(token) = taken {
@@ -157,7 +161,7 @@ async fn guard_without_lock(control: &ControlContext, buggy: bool) -> Result<boo
     Ok(!stale_rows(&rows).is_empty())
 }
 
-/// The state of the fence is deleted between the writes of a new leader and an old one.
+/// A new leader writes, then an old one. With the bug, the state of the fence is deleted between the two writes.
 async fn fence_that_forgets(control: &ControlContext, buggy: bool) -> Result<bool, Failed> {
     let tables = WriteTables::open(&control.cluster.url())?;
     let election = format!("fence-{buggy}");
@@ -173,7 +177,8 @@ async fn fence_that_forgets(control: &ControlContext, buggy: bool) -> Result<boo
     Ok(!stale_rows(&rows).is_empty())
 }
 
-/// An expired leader sends another heartbeat.
+/// A leader sends a heartbeat after another candidate has expired it and taken over. With the bug, the heartbeat makes
+/// its session live again.
 async fn heartbeat_that_revives(control: &ControlContext, buggy: bool) -> Result<bool, Failed> {
     let mut store = control.store().await?;
     if buggy {
@@ -190,7 +195,7 @@ async fn heartbeat_that_revives(control: &ControlContext, buggy: bool) -> Result
     Ok(!overlaps(&believed.into_iter().flatten().collect::<Vec<_>>()).is_empty())
 }
 
-/// Two candidates observed the same free lease, and both take it.
+/// Two candidates have observed the same free lease, and both try to take it. With the bug, both succeed.
 async fn take_without_cas(control: &ControlContext, buggy: bool) -> Result<bool, Failed> {
     let mut store = control.store().await?;
     if buggy {
@@ -215,8 +220,8 @@ async fn take_without_cas(control: &ControlContext, buggy: bool) -> Result<bool,
     Ok(!overlaps(&believed).is_empty())
 }
 
-/// A database is dumped, more leases are granted, and the dump is restored in the same cluster: the WAL timeline is the
-/// same.
+/// A database is dumped, more leases are granted, and the dump is restored in the same cluster. With the bug, the epoch
+/// is the WAL timeline, which a restore in the same cluster does not change.
 async fn restore_without_epoch(control: &ControlContext, buggy: bool) -> Result<bool, Failed> {
     let [first, second] = ["first", "second"].map(|name| format!("restore_{name}_{buggy}"));
     let url = control.cluster.create_database(&first)?;

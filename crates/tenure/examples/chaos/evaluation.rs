@@ -12,12 +12,12 @@ use crate::report::Outcome;
 use crate::tables::WriteTables;
 use crate::worker_processes::WorkerProcesses;
 
-/// Guarantee of an election, by which it is checked.
+/// The guarantee of an election, which the evaluation checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guarantee {
-    /// At most one process believes at any time, per slot.
+    /// At most one process per slot believes at any time that it leads.
     AtMostOne,
-    /// Two processes may believe for a while; tokens and fences still hold.
+    /// Two processes may believe for a while that they lead; fences still reject writes with an old token.
     Fencing,
 }
 

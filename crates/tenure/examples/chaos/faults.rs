@@ -132,14 +132,14 @@ pub(crate) trait FaultSource {
     const PROCESS: &'static str;
     /// Pause between two faults in milliseconds.
     const PAUSE: FaultDuration = (150, 750);
-    /// Fault that hits a process in the middle of its work. Repeated at the end until the tested situation has
-    /// occurred.
+    /// Fault that hits a process in the middle of its work. The injector repeats it at the end of a scenario until
+    /// [`is_tested`](FaultSource::is_tested) returns true.
     const TEST: Fault<Self::ProcessKind, Self::Own>;
 
     /// Faults of the deck, without those of a server.
     fn kinds(&self) -> Vec<Fault<Self::ProcessKind, Self::Own>>;
 
-    /// Names of the faults of such a process.
+    /// Names of the faults of a process of this kind, in the order of [`ProcessFault`].
     fn process_fault_names(kind: Self::ProcessKind) -> [&'static str; 3];
 
     fn name(own: Self::Own) -> &'static str;
@@ -194,7 +194,8 @@ impl<M: FaultSource> Nemesis<'_, '_, M> {
         Ok(injected)
     }
 
-    /// A fault that could not be injected (the server was still down, no leader) is not counted.
+    /// Inject a fault, wait, and heal it. Returns `None` if it could not be injected, for example because the server
+    /// was still down or there was no leader.
     fn break_and_heal(&mut self, fault: Fault<M::ProcessKind, M::Own>) -> Result<Option<Injected>, Failed> {
         let name = match fault {
             Fault::Hit(process_fault, kind) => M::process_fault_names(kind)[process_fault as usize],
@@ -215,7 +216,7 @@ impl<M: FaultSource> Nemesis<'_, '_, M> {
         Ok(Some(Injected { name, worker, from_ns, to_ns: true_boottime_ns() }))
     }
 
-    /// Inject a fault and return the affected process.
+    /// Inject a fault and return the affected process, if the fault affects one.
     fn begin(&mut self, fault: Fault<M::ProcessKind, M::Own>) -> Result<Option<usize>, Failed> {
         match fault {
             Fault::Hit(process_fault, kind) => {

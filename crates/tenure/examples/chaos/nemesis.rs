@@ -159,7 +159,8 @@ impl<'a> Nemesis<'a> {
                 return None;
             }
         };
-        // A network fault is judged by the time after it, so it starts when it is complete.
+        // A network fault counts from the instant at which all routes are blocked: the raft scenario checks that the
+        // trust of the worker ends a fixed time after that.
         let is_network_fault = matches!(fault, Fault::Isolate | Fault::BlockSending | Fault::BlockReceiving);
         let from_ns = if is_network_fault { true_boottime_ns() } else { from_ns };
         self.injected.push(Injected { name: fault.name(), worker, from_ns, to_ns: u64::MAX });

@@ -131,7 +131,7 @@ pub(crate) struct Injected {
     pub(crate) to_ns: u64,
 }
 
-/// Time without a believer, and the fault that caused it.
+/// Time in which no process believed that it led, and the fault that caused it.
 #[derive(Clone, Debug)]
 pub(crate) struct Gap {
     pub(crate) after: &'static str,
@@ -163,7 +163,7 @@ pub(crate) fn gaps(terms: &[Term], faults: &[Injected], lease_ns: u64) -> Vec<Ga
     gaps
 }
 
-/// Time with a believer, and total time from the first belief to the end.
+/// Time in which a process believed that it led, and total time from the first belief to the end.
 pub(crate) fn led_and_total(terms: &[Term], end_ns: u64) -> (u64, u64) {
     let (mut led, mut total) = (0, 0);
     for terms in by_lease(terms).values() {

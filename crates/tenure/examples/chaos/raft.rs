@@ -81,11 +81,11 @@ pub(crate) fn run(
     Ok(Some(outcome))
 }
 
-/// Terms that continued although their worker was disconnected from all others for longer than its trust. The slowest
-/// clock runs at 0.92.
+/// Terms that continued although their worker was disconnected from all others for longer than its trust. The limit
+/// allows for clocks that run at 0.9; the slowest one runs at 0.92.
 fn minorities_that_led(terms: &[Term], faults: &[Injected]) -> Vec<String> {
     let trust_ns = (LEASE.as_nanos() as f64 * 2.0 / 3.0 / 0.9) as u64;
-    // Healing takes a moment, in which the worker is already connected again.
+    // `to_ns` is the end of healing; the worker may be connected again this long before.
     let moment_ns = 300_000_000;
     let network_faults =
         faults.iter().filter(|fault| [DISCONNECTED, CANNOT_SEND, CANNOT_RECEIVE].contains(&fault.name));

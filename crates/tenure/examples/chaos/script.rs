@@ -88,7 +88,7 @@ pub(crate) async fn takeover_request(
     Ok(TakeLeaseRequest { holder: Some(session), token, expire, ..free_lease_request(taker, election) })
 }
 
-/// The belief of a process that read its clock at `from_ns` before a confirmed grant or heartbeat.
+/// The term that a process believes in by the trust rule, if it sent a confirmed grant or heartbeat at `from_ns`.
 pub(crate) fn belief(process: usize, token: Option<Token>, from_ns: u64) -> Option<Term> {
     let to_ns = from_ns + u64::try_from(LEASE.as_nanos() * 2 / 3).unwrap_or(0);
     let term = |token: Token| Term {

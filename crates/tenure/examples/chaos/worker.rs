@@ -1,9 +1,9 @@
-//! A worker process: it campaigns, and writes while it believes to lead.
+//! A worker process: it campaigns, and writes while it believes that it leads.
 //!
-//! For each election there is a candidacy. While `is_leader()` is true, a thread logs that about once per millisecond,
-//! and a task writes under the guard. Another task writes with only the last token of this process, long after
-//! leadership was lost: the fence must reject these stale writes. The process ends in order on SIGTERM, and at once
-//! when its parent ends.
+//! The process is a candidate in each election of its plan. While `is_leader()` is true, a thread logs that about once
+//! per millisecond, and a task writes under the guard. Another task writes with only the last token of this process,
+//! long after leadership was lost: the fence must reject these stale writes. The process ends in order on SIGTERM, and
+//! at once when its parent ends.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +34,7 @@ pub(crate) struct Plan {
     pub(crate) priority: i32,
     pub(crate) elections: Vec<Election>,
     pub(crate) log: PathBuf,
-    /// Injected bug: belief is a flag that only a response of the store clears.
+    /// Injected bug: the process believes that it leads until a response of the store says otherwise.
     pub(crate) trust_is_a_flag: bool,
 }
 
@@ -55,9 +55,10 @@ pub(crate) struct Election {
     pub(crate) slots: u32,
 }
 
-/// The worker that removes this file from the work directory stops itself in the middle of a guarded transaction...
+/// File in the work directory that asks for a pause: the leader that removes it stops itself in the middle of a guarded
+/// transaction.
 pub(crate) const PAUSE_IN_TRANSACTION: &str = "pause-in-transaction";
-/// ...and writes its number to this file.
+/// File to which that leader writes its worker number before it stops.
 pub(crate) const PAUSED_IN_TRANSACTION: &str = "paused-in-transaction";
 
 struct CandidateState {
@@ -167,7 +168,7 @@ impl Worker {
         }
     }
 
-    /// Write under the guard repeatedly while this process believes to lead.
+    /// Write under the guard repeatedly while this process believes that it leads.
     async fn write_as_leader(&self, candidate: &CandidateState, leadership: &Leadership) {
         while leadership.is_leader() {
             let entry = self.entry(candidate, leadership.slot(), leadership.token());
@@ -207,7 +208,8 @@ impl Worker {
         }
     }
 
-    /// Log the belief, in a separate thread: a busy runtime must not hide it.
+    /// Log about once per millisecond whether this process believes that it leads. Runs in a separate thread, so that a
+    /// busy runtime does not delay it.
     fn sample(&self) {
         let mut believed: Vec<Option<(u32, Token)>> = vec![None; self.candidates.len()];
         loop {

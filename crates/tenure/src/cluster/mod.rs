@@ -12,12 +12,11 @@
 //! | two holders at once | never | during a network partition, and until its sides have reconnected |
 //! | token | yes: fences and guards | none, by type |
 //! | while the store cannot be reached | no holder | there is no store |
-//! | takeover after a crash | after a lease; on SQLite and in memory at once | after the failure detector's
-//! delay |
+//! | takeover after a crash | after a lease; on SQLite and in memory at once | after the failure detector's delay |
 //! | requires | a store (also `memory:`, for singletons of one process) | that members reach each other |
 //!
-//! The leases in the store, or the entries of each member, are the only authority. When the store cannot be
-//! reached, a registration ends when trust ends: its owner is told ([`Registration::ended`]), and a singleton
+//! The only authority is the leases in the store, or the gossip entries of each member. When the store cannot be
+//! reached, a registration ends when trust ends: [`Registration::ended`] completes, and the future of a singleton
 //! is dropped.
 
 mod registry;

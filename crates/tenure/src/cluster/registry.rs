@@ -98,7 +98,7 @@ pub enum RegistrationEnd {
     Unregistered,
     /// An operator requested it, or the session was closed.
     Requested,
-    /// It is no longer trusted.
+    /// The session of this process is no longer trusted, or the lease was lost.
     Lost(LossReason),
     /// After a network partition another member held the name too, and this one does not keep it.
     Conflict {
@@ -267,7 +267,8 @@ impl<F: RegistryBackend> Registration<F> {
         &self.name
     }
 
-    /// Replaces the metadata of the name.
+    /// Replaces the metadata of the name. Fails with [`RegistryError::NotRegistered`] if this process no longer holds
+    /// the name.
     pub async fn update<K: Into<String>, V: Into<String>>(
         &self,
         metadata: impl IntoIterator<Item = (K, V)>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure_core::BootInstant;
 
-/// First delay; it doubles from run to run.
+/// First delay. Each further short run doubles it.
 const FIRST: Duration = Duration::from_millis(100);
 
 /// Longest delay.
@@ -32,7 +32,8 @@ impl Restarts {
         (FIRST * 2u32.saturating_pow(self.in_a_row - 1)).min(LONGEST)
     }
 
-    /// Whether so many consecutive runs ended that this member may be the cause. Resets the count.
+    /// Returns whether another member should run the singleton, because too many short runs ended here. If so,
+    /// resets the count.
     pub(super) fn give_up(&mut self) -> bool {
         let often = self.in_a_row >= IN_A_ROW;
         if often {

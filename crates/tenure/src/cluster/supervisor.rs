@@ -59,10 +59,10 @@ pub(super) struct Settings {
 /// Processes need distinct names ([`TenureBuilder::name`](crate::TenureBuilder::name)), otherwise their weights
 /// are equal. A process that restarts under its name gets back the singletons it had.
 ///
-/// A singleton that must move is told ([`SingletonContext::stop_requested`]) and returns within the grace; the
-/// state set with [`SingletonContext::set_handoff`] is available to the next run. A singleton that returns by
-/// itself or panics is restarted after a backoff, and on another process if that happens often. When its
-/// process dies, it starts elsewhere without state.
+/// When a singleton must move, [`SingletonContext::stop_requested`] completes, and the singleton returns within
+/// the grace. The state set with [`SingletonContext::set_handoff`] is available to the next run. A singleton
+/// that returns by itself or panics is restarted after a backoff, and on another process if that happens often.
+/// When its process dies, it starts elsewhere without state.
 ///
 /// ```
 /// # use tenure::{Tenure, store::memory::MemoryStore};
@@ -150,7 +150,7 @@ impl SupervisorBuilder<StrictBackend> {
         self
     }
 
-    /// Joins. Completes when the store has this process as a candidate of all its singletons.
+    /// Joins the elections of all singletons. Completes when the store has this process as a candidate of each.
     pub async fn start(self) -> Result<Supervisor<StrictBackend>, SupervisorError> {
         let programs = self.checked()?;
         let (leave, leaving) = watch::channel(false);

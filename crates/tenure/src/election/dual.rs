@@ -6,9 +6,10 @@
 //! steps.
 //!
 //! Only the leader of the first store joins the second election, so the second election has one such candidate
-//! at a time and there is no circular wait. The exception: some candidates use the two stores in the opposite
-//! order. Then a candidate that leads in its first store but not in its second within a few leases releases the
-//! first one. The waiting times are random, so one candidate eventually leads in both.
+//! at a time and there is no circular wait. If some candidates use the two stores in the opposite order, two
+//! candidates can wait for each other. So a candidate that leads in its first store, but does not lead in its
+//! second within a few leases, releases the first one. The waiting times are random, so one candidate eventually
+//! leads in both.
 
 use std::time::Duration;
 
@@ -81,7 +82,7 @@ impl DualElector {
             };
             match found {
                 Some((candidate, second)) => return Ok(DualLeadership { second, candidate, first }),
-                // The leader of the second store may be waiting for the first.
+                // Release the first store: the leader of the second store may be waiting for it.
                 None => first.resign().await?,
             }
         }

@@ -267,6 +267,10 @@ impl ElectorBuilder {
     }
 
     /// Joins the election. Completes when the store has the candidate.
+    ///
+    /// Fails with [`Error::AlreadyCandidate`] if this process is already a candidate of the election, and with
+    /// [`Error::Slots`] if the election has a different number of slots. If the future is dropped, the candidate is
+    /// withdrawn.
     pub async fn start(self) -> Result<Elector, Error> {
         let key = ElectionKey::new(self.namespace.parse()?, self.name.parse()?);
         if !(1..=SLOTS_MAX).contains(&self.slots) {
@@ -340,6 +344,8 @@ impl Elector {
     }
 
     /// Waits until this process leads. Skips a term that is about to finish and waits for the next one.
+    ///
+    /// Fails with [`Error::Closed`] if the session is closed, or with the error that ended the candidacy.
     pub async fn elected(&self) -> Result<Leadership, Error> {
         let mut term = self.handle.term.subscribe();
         loop {
@@ -415,7 +421,8 @@ impl Elector {
         }
     }
 
-    /// Resigns if this process leads, and remains a candidate.
+    /// Resigns if this process leads, and remains a candidate. Returns at once: the lease is released when the work
+    /// under it has ended.
     pub fn resign(&self) -> Result<(), Error> {
         self.tenure.send(DriverMessage::Resign(self.handle.key.clone(), None))
     }
@@ -464,7 +471,8 @@ impl Elector {
         self.handle.views()
     }
 
-    /// Finishes, releases the lease and leaves the election.
+    /// Finishes running work, releases the lease and leaves the election. Fails with [`Error::LeaveUnconfirmed`] if
+    /// the store does not confirm in time.
     pub async fn stop(self) -> Result<(), Error> {
         let (reply, stopped) = oneshot::channel();
         let election = self.handle.key.clone();

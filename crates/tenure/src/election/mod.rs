@@ -1,7 +1,7 @@
 //! Leader election for applications: candidates, leadership handles and operator requests.
 //!
-//! [`elector`] campaigns and reports changes, [`leadership`] is the handle of a term, [`dual`] leads only while it leads
-//! in two stores, and [`operator`] transfers, resigns and pauses.
+//! [`elector`] campaigns and reports changes, [`leadership`] is the handle of a term, [`dual`] combines the
+//! elections of two stores, and [`operator`] sends requests to resign, transfer, pause and resume.
 
 pub(crate) mod dual;
 pub(crate) mod elector;

@@ -1,7 +1,7 @@
 //! Operator requests to an election: resign, transfer, pause and resume.
 //!
 //! A request does not stop a leader by force: the leader receives it, finishes its work and releases the lease.
-//! [`OperatorRequest::is_done`] tells from a later view whether that has happened.
+//! [`OperatorRequest::is_done`] returns whether a later view of the election shows the result.
 
 use tenure_core::port::{
     CandidateView, ElectionAdmin, ElectionStore, ElectionView, LeaderRequest, LeaderRequestKind, Pause,
@@ -17,7 +17,7 @@ pub enum OperatorRequest {
     Resign(Vec<LeaderRequest>),
     /// Make this session the leader.
     Transfer(SessionId),
-    /// Have no leader.
+    /// Leave the election without a leader until it is resumed.
     Pause,
 }
 
@@ -90,7 +90,8 @@ impl OperatorRequest {
     }
 }
 
-/// Requests the leaders of an election, or the leader of one slot, to resign.
+/// Requests the leaders of an election, or the leader of one slot, to resign. Fails with
+/// [`OperatorError::NoLeader`] if no leader received the request.
 pub async fn resign(
     store: &(impl ElectionStore + ?Sized),
     election: &ElectionView,
@@ -139,7 +140,7 @@ pub async fn transfer(
         kind: LeaderRequestKind::Transfer(target.clone()),
         requested_by: by.into(),
     };
-    // If that term has ended meanwhile, the next leader did not receive the request.
+    // If that term has ended meanwhile, no leader received the request.
     if store.request_leader(&request).await? {
         Ok(OperatorRequest::Transfer(target.clone()))
     } else {

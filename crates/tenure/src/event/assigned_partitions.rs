@@ -53,7 +53,7 @@ pub(super) struct Chunk {
 /// Offsets after which to read.
 pub(super) struct ReadOffsets {
     pub(super) after: Vec<(u32, Offset)>,
-    /// Whether these are all partitions.
+    /// Whether `after` contains all partitions that are not leaving.
     pub(super) all: bool,
 }
 
@@ -75,10 +75,10 @@ pub(super) struct AssignedPartitions {
     to_release: Vec<(u32, Token)>,
     /// A busy partition was lost.
     cancelled: bool,
-    /// Partition at which the next read starts, so that every partition comes first at times.
+    /// Partition at which the next read of all partitions starts. It rotates, so that none is always last.
     turn: u32,
-    /// Partitions with more events than the last read of all returned. They are read a few at a time before the
-    /// next read of all.
+    /// Partitions that may have more events than the last read of all partitions returned. They are read a few at
+    /// a time before the next read of all partitions.
     backlog: VecDeque<u32>,
     /// Whether the last job was a batch.
     last_was_batch: bool,
@@ -187,8 +187,9 @@ impl AssignedPartitions {
 
     // ---- for the reader
 
-    /// Offsets after which to read: of all partitions, each first in turn, or of at most `few` with a backlog.
-    /// A batch from few partitions has many events of each, so the cost per partition lease is paid less often.
+    /// Returns the offsets after which to read: of up to `few` partitions with a backlog, or else of all
+    /// partitions, starting with another one each time. Reading few partitions gives batches with many events of
+    /// each, so fewer partition leases are committed per event.
     pub(super) fn cursors(&mut self, few: usize) -> ReadOffsets {
         let cursor = |(partition, held): (&u32, &AssignedPartition)| (*partition, held.read_to);
         let backlog = self.backlog.drain(..few.min(self.backlog.len()));
@@ -208,7 +209,7 @@ impl AssignedPartitions {
         ReadOffsets { after, all: true }
     }
 
-    /// Notes the partitions that may have more events than a read of all returned.
+    /// Records a backlog for the partitions of these events, after a read of all partitions filled its limit.
     pub(super) fn have_more(&mut self, events: &[Event]) {
         self.backlog = events
             .chunk_by(|a, b| a.partition == b.partition)
@@ -231,7 +232,7 @@ impl AssignedPartitions {
                 std::iter::from_fn(|| events.next_if(|event| event.partition == partition)).collect();
             let expected = after.iter().find(|(expected, _)| *expected == partition).map(|(_, after)| *after);
             let (Some(held), Some(last)) = (self.held.get_mut(&partition), read.last()) else { continue };
-            // A partition that was lost and taken again meanwhile was read from elsewhere.
+            // Discard the events if the partition was lost and taken again meanwhile: its offset has changed.
             if Some(held.read_to) == expected {
                 count += read.len();
                 held.read_to = last.offset;
@@ -425,8 +426,8 @@ impl AssignedPartitions {
         }
     }
 
-    /// Ends the job: releases leaving partitions, and resets undelivered events to be read again. Returns
-    /// whether there are such.
+    /// Ends the job: releases leaving partitions, and rewinds partitions with uncommitted events to the committed
+    /// offset. Returns whether the reader must read such events again.
     pub(super) fn finish_job(&mut self) -> bool {
         let mut read_again = false;
         for partition in std::mem::take(&mut self.busy).into_keys() {

@@ -8,7 +8,7 @@ use tenure_core::port::{Event, GroupKey};
 /// Events that are handled together, from one or more partitions. Events of a partition are in order, and a
 /// commit batch is never split. Clones share the events.
 ///
-/// After a failure, a part of the batch is delivered again on its own, and so is a parked event.
+/// After a failure, the events are delivered again in smaller batches. A parked event is delivered alone.
 #[derive(Clone, Debug)]
 pub struct EventBatch {
     pub(super) group: Arc<GroupKey>,

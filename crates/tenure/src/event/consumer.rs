@@ -173,7 +173,7 @@ impl ConsumerBuilder {
 
     /// Joins the group and starts reading. The process also campaigns for maintenance
     /// ([`TaskClient::campaign_for_maintenance`](crate::TaskClient::campaign_for_maintenance)), which detects
-    /// dead members.
+    /// dead members. Fails with [`Error::Consumer`] if the settings are invalid.
     pub async fn start(self) -> Result<Consumer, Error> {
         let Some(handler) = self.handler else {
             let forms = "set one with `.handler(…)` or `.transactional(…)`";
@@ -239,13 +239,16 @@ impl Consumer {
         self.config.partitions.borrow().clone()
     }
 
-    /// Numbers of the held partitions, whenever they change.
+    /// Returns a receiver that observes the numbers of the held partitions.
     pub fn watch_partitions(&self) -> watch::Receiver<Vec<u32>> {
         self.config.partitions.subscribe()
     }
 
     /// Stops gracefully: reads no more, waits for the handler up to the grace, commits offsets, releases the
     /// partitions and leaves the group.
+    ///
+    /// After the grace, drops the running handler calls. Fails with [`Error::NotDrained`] if the consumer does not
+    /// end even then.
     pub async fn drain(mut self) -> Result<DrainOutcome, Error> {
         let runtime = self.config.ctx.runtime.clone();
         let Some(mut task) = self.task.take() else { return Err(Error::Closed) };

@@ -2,7 +2,7 @@
 //!
 //! A batch is delivered as a whole, split into as many concurrent handler calls as configured, each in its own
 //! transaction. If a call fails, the unprocessed events are delivered commit batch by commit batch, and a
-//! failing commit batch event by event, so that in the end single events fail. A failed event is parked, later
+//! failing commit batch event by event, until the failing events are isolated. A failed event is parked, later
 //! events of its key are parked behind it, and the partition continues. When a parked event is due, it is
 //! retried, and once it is processed, the events behind it follow in order.
 //!
@@ -68,7 +68,7 @@ struct InFlightBatch {
     commits: Vec<PartitionCommit>,
 }
 
-/// Failures of a job: events that failed alone, which need not be tried alone again.
+/// Events that failed when they were delivered alone in this job. The job does not try them alone again.
 #[derive(Default)]
 struct Failures(HashMap<EventId, HandlerError>);
 
@@ -206,7 +206,7 @@ impl Membership<'_> {
             parts.push(InFlightBatch { events: part.events.into(), commits });
         }
         if let [part] = parts.as_mut_slice() {
-            // With a single call, it also commits partitions without events to handle.
+            // A single call also commits the partitions that have no events to handle.
             part.commits.extend(std::mem::take(&mut pending).into_values());
         }
         // All members lock partition leases in the same order.

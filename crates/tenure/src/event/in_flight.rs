@@ -12,7 +12,7 @@ use tenure_core::rules::event::split_by_key;
 /// An event and its offset.
 pub(super) type EventOffset = (EventId, Offset);
 
-/// Events that one handler call receives, and the partitions of which it has all events.
+/// Events of one handler call, and the partitions whose events are all in this call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ParallelPart {
     pub(super) events: Vec<Event>,
@@ -20,7 +20,7 @@ pub(super) struct ParallelPart {
 }
 
 impl ParallelPart {
-    /// Its partitions, with their events and whether these are all events of the partition.
+    /// Returns the partitions, each with its events and whether all events of the partition are in this call.
     pub(super) fn partitions(&self) -> Vec<(u32, Vec<EventOffset>, bool)> {
         let mut partitions: BTreeMap<u32, Vec<EventOffset>> = BTreeMap::new();
         for event in &self.events {

@@ -33,11 +33,11 @@ const PARKED_ROUNDS: u32 = 16;
 /// Whether a consumer runs, drains or stops at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StopMode {
-    /// It runs.
+    /// The consumer runs.
     No,
-    /// It finishes running deliveries.
+    /// The consumer finishes running deliveries, then stops.
     Drain,
-    /// It drops running deliveries.
+    /// The consumer drops running deliveries and stops.
     Now,
 }
 
@@ -61,13 +61,13 @@ pub(super) struct Membership<'a> {
     pub(super) ctx: &'a Arc<ClientContext>,
     pub(super) session: SessionId,
     partition_leases: Mutex<AssignedPartitions>,
-    /// For the membership task: a partition must be released.
+    /// Wakes the membership task: a partition must be released.
     pub(super) release_needed: Notify,
-    /// For the reader: there is room.
+    /// Wakes the reader: the buffers have room.
     pub(super) room: Notify,
-    /// For the reader: there are new partitions.
+    /// Wakes the reader: there are new partitions.
     pub(super) new_partitions: Notify,
-    /// For the delivery task: events were read, or partitions were lost or resumed.
+    /// Wakes the delivery task: events were read, or partitions were lost or resumed.
     pub(super) work: Notify,
     /// Consecutive transient failures without a success.
     pub(super) transient: AtomicU32,

@@ -1,7 +1,7 @@
 //! The parked keys of a partition: the first event of each key, and when it is due.
 //!
-//! There may be very many, because an unavailable receiver fails for every key. So each is found by its
-//! identifier, and the next due one without a scan.
+//! There may be very many parked keys, for example while a receiver is unavailable. So an event is found by its
+//! identifier, and the next due event without a scan.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;

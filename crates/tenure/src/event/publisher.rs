@@ -96,7 +96,8 @@ impl Publisher {
         Ok(published)
     }
 
-    /// Publishes when the user's own transaction commits. The transaction must be on the database of the store.
+    /// Adds events to the user's own transaction; they are published when it commits. The transaction must be on the
+    /// database of the store. After an error, roll back.
     ///
     #[cfg_attr(feature = "sqlite", doc = "```")]
     #[cfg_attr(not(feature = "sqlite"), doc = "```ignore")]

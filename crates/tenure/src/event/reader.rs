@@ -1,13 +1,13 @@
 //! Reads events ahead, and waits when there are none.
 //!
-//! While a batch is handled, the next one is read. While there is more than a batch, a few partitions are read
-//! at a time, in turn, and all of them together once per turn, so that no partition waits longer than a turn.
+//! While a batch is handled, the next one is read. If one read cannot return all waiting events, the reader reads
+//! a few partitions at a time, and all partitions once per cycle, so that each partition is read in every cycle.
 //!
 //! When a read finds nothing, the session registers as a waiter of the topic and *then* reads once more: that
 //! read finds events committed before the registration, and later commits send a notification. A transaction
-//! that was committing meanwhile does neither, so reads follow after 10 ms and 100 ms, and then about every
-//! second. The read every second registers again, since a notification removes the registration and may itself
-//! be lost.
+//! that commits during the registration may be neither found nor notified. So the reader reads again after 10 ms
+//! and 100 ms, and then about every second. The read every second registers again, because a notification removes
+//! the registration and may itself be lost.
 
 use std::time::Duration;
 

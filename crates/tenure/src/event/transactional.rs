@@ -1,9 +1,9 @@
 //! Transactional handlers: the handler's writes and the committed offset are one transaction.
 //!
 //! The handler receives the transaction as a [`Tx`] and can move it into its future. A dropped [`Tx`] returns the
-//! transaction to the consumer. When the handler is done, the offsets are
-//! committed in the same transaction under their tokens, and then the transaction commits. If a token is stale,
-//! or the handler fails, panics, times out or is dropped, everything is rolled back.
+//! transaction to the consumer. When the handler has returned, the consumer commits the offsets in the same
+//! transaction under their tokens, and then commits the transaction. If a token is stale, or the handler fails,
+//! panics, times out or is dropped, everything is rolled back.
 //!
 //! A `COMMIT` whose response is lost may have taken effect. It is not repeated: the partitions are released and
 //! taken again, which waits for a transaction that still locks them and returns the committed offset.

@@ -1,4 +1,4 @@
-//! Classification of SQL errors without SQL features: there are none.
+//! Replaces `transient_error` in builds without an SQL store, which have no SQL errors.
 
 use std::error::Error;
 

@@ -3,8 +3,8 @@
 //! A process caches the mode that the store last reported for a queue and claims in that mode; if the store
 //! reports another mode, it switches. In exclusive mode, a claim is handled in this process if it is the
 //! broker, or sent to the broker if it can be reached; otherwise the store applies the fallback of the queue.
-//! No task is assigned twice, whatever a process believes: the assigning transaction checks mode, lease and
-//! task.
+//! No task is assigned twice, even if the cached mode or broker is outdated: the transaction that assigns a task
+//! checks the mode of the queue, the lease of the broker and the state of the task.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,14 +112,14 @@ impl ClientContext {
         }
     }
 
-    /// Caches the mode that the store reports.
+    /// Handles a refusal because of the mode or the broker: caches a reported mode, and selects the next step.
     fn apply_mode(&self, queue: &QueueKey, outcome: WaitingClaimOutcome) -> RouteStep {
         match outcome {
             WaitingClaimOutcome::Refused(ClaimRefusal::Mode(mode)) if !self.store.routes_to_broker() => {
                 self.set_mode(queue, mode);
                 RouteStep::Again
             }
-            // A server has already looked for the broker.
+            // The store is a Tenure server, which has already looked for the broker.
             WaitingClaimOutcome::Refused(ClaimRefusal::NotLeader) if self.store.routes_to_broker() => {
                 RouteStep::NoBroker
             }

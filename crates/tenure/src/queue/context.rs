@@ -338,7 +338,8 @@ fn settler(
             tokio::select! {
                 biased;
                 result = store.settle(&batch) => result,
-                // Not reported as a timeout of the store, which would mean that nothing happened.
+                // Not `ErrorKind::Timeout`, which would halve the batch: if the store itself reports a timeout, it
+                // changed nothing, but here the outcome is unknown.
                 () = runtime.sleep_until(runtime.now() + call_limit(timing)) => {
                     Err(no_answer(ErrorKind::Unreachable, call_limit(timing)))
                 }

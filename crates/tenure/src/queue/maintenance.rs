@@ -198,7 +198,7 @@ async fn maintain(
                     MAINTENANCE_INTERVAL_MIN,
                     ctx.timing.heartbeat_interval().max(MAINTENANCE_INTERVAL_MIN),
                 );
-                // The first call has no estimate of the store clock and does little.
+                // The first call has no estimate of the store clock, so nothing expires by the clock. Repeat it soon.
                 if response.has_more {
                     Duration::ZERO
                 } else if clock_ms.is_none() {

@@ -113,8 +113,8 @@ impl TaskClient {
         })
     }
 
-    /// Settles a claim. Concurrent calls share a statement. The settlement is sent even if the future is
-    /// dropped.
+    /// Settles a claim: completes, fails or releases the task, or sends a heartbeat. Concurrent calls share a
+    /// statement. The settlement is sent even if the future is dropped. Repeating it after an error is safe.
     pub async fn settle(&self, settlement: Settlement) -> Result<SettleResult, Error> {
         Ok(self.tenure.ctx().settle(settlement).await?)
     }
@@ -156,8 +156,8 @@ impl TaskClient {
         pool::wait_for_existing(self.tenure.ctx(), pool, request, wait).await
     }
 
-    /// Campaigns for broker and maintenance, once per process and for as long as its session. Workers and
-    /// servers call it; a process that only submits tasks need not.
+    /// Makes this process a candidate for broker and maintenance until its session ends. Later calls have no effect.
+    /// Workers, consumers and servers call this; a process that only submits tasks need not.
     pub async fn campaign_for_maintenance(&self) -> Result<(), Error> {
         self.campaign_for_maintenance_with_priority(0).await
     }

@@ -1,8 +1,8 @@
 //! Comparison of the claims that this process knows with those that the store reports for its session.
 //!
 //! Two tasks read the claims of the session from the store. [`reconcile_claims`] starts with the first call of
-//! unknown outcome, and releases claims that no caller knows of. [`recall`] runs while the process has workers,
-//! and tells handlers whose claim has ended in the store.
+//! unknown outcome, and releases claims that no caller knows of. [`watch_cancelled`] runs while the process has
+//! workers, and tells handlers whose claim has ended in the store.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ fn release_unknown(ctx: &Arc<ClientContext>, lost: impl ExactSizeIterator<Item =
         if !ctx.held_claims.reject_late(task, token) {
             continue;
         }
-        // A task of another namespace is not found there, and nothing happens.
+        // The namespace of the claim is unknown, so try all. A release in the wrong namespace has no effect.
         namespaces.iter().for_each(|namespace| ctx.release_task(namespace, task, token));
     }
 }

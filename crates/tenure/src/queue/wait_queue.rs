@@ -8,13 +8,14 @@
 //!
 //! **Waiting.** When a poll finds nothing, the session registers as a waiter
 //! ([`TaskStore::register_queue_waiter`]) and *then* polls once more: that poll sees tasks submitted before the
-//! registration, and later submissions send a notification. A submission whose transaction was open meanwhile
-//! does neither, so polls follow after 10 ms and 100 ms, and then about every second. The poll every second
-//! registers again, since a notification removes the registration and may itself be lost. After a notification,
-//! the poller polls at once and registers again only if it finds nothing.
+//! registration, and later submissions send a notification. A submission whose transaction is open during the
+//! registration may be neither found nor notified. So the poller polls again after 10 ms and 100 ms, and then
+//! about every second. The poll every second registers again, because a notification removes the registration
+//! and may itself be lost. After a notification, the poller polls at once and registers again only if it finds
+//! nothing.
 //!
-//! **Store failure.** All claims of the batch get the error. Whether the call claimed tasks for them is found
-//! out later ([`ClientContext::mark_uncertain`]).
+//! **Store failure.** All claims of the batch get the error. The failed call may still have claimed tasks;
+//! reconciliation finds and releases them later ([`ClientContext::mark_uncertain`]).
 //!
 //! [`TaskStore::register_queue_waiter`]: tenure_core::port::TaskStore::register_queue_waiter
 
@@ -148,8 +149,8 @@ impl WaitQueue {
         }
     }
 
-    /// Waits until every poll that runs now has ended. Tasks that it found for claims that left are on their
-    /// way back then.
+    /// Waits until every poll that runs now has ended. The release of tasks that a poll found for callers that have
+    /// left has started by then.
     pub(crate) async fn polls_finished(&self) {
         let next = self.locked().next_poll;
         loop {

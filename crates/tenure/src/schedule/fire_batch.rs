@@ -3,9 +3,9 @@
 //! One read may return ten thousand schedules, each with ten thousand missed ticks, each with a payload of one
 //! mebibyte. So ticks are planned while they are added to a batch, up to a limit of ticks or bytes; the rest
 //! stays due, and is planned later from the stored state. The limit adapts, starting small: after a slow batch
-//! it shrinks, and after a fast one it grows. Slow means close to a heartbeat interval: in a store with one
-//! writer, such as SQLite, a leader that fires for longer than its lease is trusted would lose the lease by its
-//! own firing, and so would the next one.
+//! it shrinks, and after a fast one it grows. A batch is slow if it takes close to a heartbeat interval. In a store
+//! with one writer, such as SQLite, a batch blocks the heartbeats of its own leader: a leader with a batch that is
+//! too large would lose its lease, and so would the next leader.
 
 use std::collections::VecDeque;
 use std::time::Duration;

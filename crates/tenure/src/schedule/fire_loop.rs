@@ -146,7 +146,7 @@ impl<'a> FireLoop<'a> {
         }
     }
 
-    /// When to read again.
+    /// Returns when to read due schedules again.
     fn until(&self, round: &FireRound) -> BootInstant {
         let now = self.ctx.runtime.now();
         match round {

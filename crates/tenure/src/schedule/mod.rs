@@ -69,8 +69,8 @@ const TICK_HANDLERS: &str = "tick-handlers";
 /// # tenure.close().await }
 /// ```
 ///
-/// Run one in every process that should be able to fire; one of them does. A dropped scheduler stops at once,
-/// and another one takes over its unfinished work.
+/// Run a scheduler in every process that should be able to fire; the elected one fires. A dropped scheduler stops
+/// at once, and another one takes over its unfinished work.
 #[must_use = "a dropped scheduler stops; keep it, and `stop` it in the end"]
 pub struct Scheduler {
     schedules: Schedules,
@@ -108,8 +108,8 @@ impl SchedulerBuilder {
         }
     }
 
-    /// Namespace of the schedules that are set through it; `default` unless set. It fires the schedules of all
-    /// namespaces.
+    /// Namespace of the schedules that are set through this scheduler; `default` unless set. The scheduler fires
+    /// the schedules of all namespaces.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
@@ -211,7 +211,7 @@ impl SchedulerBuilder {
             let nothing = "it may not fire and has no tick handler; add one with `.run(…)`";
             return Err(Error::Scheduler(nothing.into()));
         }
-        // With a server as store, only the servers fire.
+        // If the store is a Tenure server, only servers fire.
         let by_servers = self.tenure.ctx().store.routes_to_broker();
         if by_servers && handlers.is_empty() {
             let nothing = "the servers fire, and it has no tick handler; add one with `.run(…)`";
@@ -330,7 +330,8 @@ impl Scheduler {
         self.runs.as_ref().is_some_and(|elector| elector.is_leader())
     }
 
-    /// Stops gracefully: finishes running work, tick handlers within the grace, and resigns.
+    /// Stops gracefully: finishes a running fire call, waits for tick handlers up to the grace, and leaves the
+    /// elections.
     pub async fn stop(mut self) -> Result<(), Error> {
         self.stop.send_replace(true);
         let ctx = self.schedules.tenure.ctx().clone();
@@ -341,7 +342,7 @@ impl Scheduler {
             () = ctx.runtime.sleep_until(limit) => self.tasks.abort_all(),
         }
         for elector in [self.fires.take(), self.runs.take()].into_iter().flatten() {
-            // Only a task that blocks its thread can still hold it; then its end withdraws the candidate.
+            // A task that blocks its thread may still hold the elector. Then the candidate is withdrawn when it ends.
             if let Some(elector) = Arc::into_inner(elector) {
                 match elector.stop().await {
                     Ok(()) | Err(Error::Closed) => {}

@@ -20,7 +20,7 @@ const RANGE_MAX: u64 = 100_000;
 
 /// The schedules of a namespace. Clones share everything.
 ///
-/// Setting a schedule requires a running [`Scheduler`](crate::Scheduler), in this process, another process or
+/// Schedules fire only while a [`Scheduler`](crate::Scheduler) runs, in this process, in another process or in
 /// `tenure serve`.
 ///
 /// ```
@@ -100,7 +100,7 @@ impl Schedules {
         Ok(ctx.bounded(ctx.store.schedules(&filter)).await?)
     }
 
-    /// Reads one schedule.
+    /// Reads one schedule. Fails if the schedule does not exist.
     pub async fn show(&self, name: &str) -> Result<ScheduleView, Error> {
         let (ctx, key) = (self.tenure.ctx(), self.key(name)?);
         ctx.bounded(ctx.store.schedule(&key)).await?.ok_or_else(|| missing(&key))
@@ -113,14 +113,14 @@ impl Schedules {
         Ok(ctx.bounded(ctx.store.ticks(&filter)).await?)
     }
 
-    /// Deletes a schedule with its history; `false` if it does not exist. Published events and submitted tasks
-    /// stay.
+    /// Deletes a schedule with its history. Returns `false` if it does not exist. Published events and submitted
+    /// tasks stay.
     pub async fn delete(&self, name: &str) -> Result<bool, Error> {
         let (ctx, key) = (self.tenure.ctx(), self.key(name)?);
         Ok(ctx.bounded(ctx.store.delete_schedule(&key, None)).await?.is_some())
     }
 
-    /// Pauses a schedule; `false` if it was already paused.
+    /// Pauses a schedule. Returns `false` if it was already paused, and fails if it does not exist.
     pub async fn pause(&self, name: &str, reason: &str) -> Result<bool, Error> {
         let at_ms = self.tenure.runtime().wall_ms();
         let pause =
@@ -128,8 +128,8 @@ impl Schedules {
         self.set_paused(name, Some(&pause)).await
     }
 
-    /// Resumes a schedule; `false` if it was not paused. The misfire policy applies to ticks that were due
-    /// meanwhile.
+    /// Resumes a schedule. Returns `false` if it was not paused, and fails if it does not exist. The misfire policy
+    /// applies to ticks that were due during the pause.
     pub async fn resume(&self, name: &str) -> Result<bool, Error> {
         self.set_paused(name, None).await
     }
@@ -150,9 +150,11 @@ impl Schedules {
         })
     }
 
-    /// Fires the past ticks of a range of instants, in milliseconds since 1970, that have not fired; with
-    /// `dry_run` only lists them. Works in parts, each all or nothing. Ticks that fired before an error stay
-    /// fired and do not fire again. A range may contain at most 100,000 past ticks.
+    /// Fires the past ticks between two instants (milliseconds since 1970) that have not fired. With `dry_run`,
+    /// only lists them.
+    ///
+    /// A range may contain at most 100,000 past ticks. They fire in parts of 1,000, each of which fires
+    /// completely or not at all. After an error, repeat the call: ticks that have fired do not fire again.
     pub async fn backfill(
         &self,
         name: &str,
@@ -178,7 +180,7 @@ impl Schedules {
             let ahead = fired.last().is_some_and(|last| last.outcome == ManualFireOutcome::InFuture);
             all.extend(fired);
             if ahead {
-                // All later ticks are in the future, too, and may be unlimited.
+                // All later ticks are in the future, too. Their number may be unlimited.
                 break;
             }
         }

@@ -20,7 +20,7 @@ pub struct TickContext {
 }
 
 impl TickContext {
-    /// The tick of this task.
+    /// Returns the tick of this task. Fails permanently if no schedule submitted the task.
     pub(super) fn of(task: TaskContext) -> Result<TickContext, TaskError> {
         let key = task.task().idempotency_key.as_deref();
         match key.and_then(tick_of) {

@@ -1,5 +1,4 @@
-//! Tick handlers: each tick is a task in a queue of their own, processed by the leader of an election of their
-//! own.
+//! Tick handlers: each tick is a task in a separate queue. The leader of a separate election processes the tasks.
 //!
 //! The process that fires may be a server or another program without these handlers, so it does not run them.
 //! The ticks wait in the store: a tick that fires while there is no leader runs later, and a handler that is

@@ -413,8 +413,8 @@ impl Driver {
             let end = term.state.borrow().end;
             match end {
                 None => self.end_term(&key, TermEnd::Released),
-                // The lease is not released while its work may run. Other candidates take over after a release
-                // or a whole lease of silence.
+                // Do not release the lease while work may still run under it. Other candidates take over only after
+                // a release, or when the session is silent for a whole lease.
                 Some(_) => {
                     tracing::warn!(election = %key, token = %term.token, "work still running after leadership ended");
                     let limit = now + self.timing.trust();
@@ -488,8 +488,8 @@ impl Driver {
         }
     }
 
-    /// The number of slots changed while this candidate was disconnected. It cannot continue; its work ends
-    /// first.
+    /// Fails a candidate whose election got a different number of slots while it was disconnected. If the
+    /// candidate leads, its work ends first.
     fn rejected(&mut self, election: ElectionKey, slots: u32) {
         let Some(candidate) = self.candidates.get_mut(&election) else { return };
         let error = Error::Slots { election: election.clone(), slots, requested: candidate.requested_slots };
@@ -556,7 +556,7 @@ impl Driver {
             // A panicked call has an unknown outcome; it must not leave the machine waiting forever.
             let answer = tokio::spawn(call).await.unwrap_or(panicked);
             let refusal = match (joins, &answer) {
-                // No retry can succeed.
+                // The store rejected the candidate itself, so no retry can succeed.
                 (Some(election), StoreResponse::Joined(Err(error)))
                     if matches!(error.kind, ErrorKind::Denied | ErrorKind::Request) =>
                 {

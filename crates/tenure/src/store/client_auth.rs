@@ -23,8 +23,8 @@ pub struct ClientAuth {
 /// Never shows the access token or the password.
 impl fmt::Debug for ClientAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerAccess")
-            .field("token", &self.access_token.as_ref().map(|_| "…"))
+        f.debug_struct("ClientAuth")
+            .field("access_token", &self.access_token.as_ref().map(|_| "…"))
             .field("user", &self.user.as_ref().map(|_| "…"))
             .field("ca_file", &self.ca_file)
             .field("client_cert", &self.client_cert)

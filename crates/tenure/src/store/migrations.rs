@@ -7,7 +7,7 @@
 //!   migration records that number in the migrations table, so an old program can read it.
 //! - A program runs on an **older** schema if it declares so ([`Schema::oldest_schema`]).
 //!
-//! There is no `migrate down`. Going back means that the older program runs on the newer schema.
+//! There is no `migrate down`. To downgrade, run the older program on the newer schema.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use tenure_core::port::StoreError;
 pub struct Migration {
     /// 1, 2, 3, …
     pub version: i64,
-    /// What it does, from its file name.
+    /// Short description, from the file name.
     pub name: &'static str,
     /// Its statements.
     pub sql: &'static str,
@@ -57,7 +57,7 @@ pub struct SchemaStatus {
     pub oldest_schema: i64,
     /// The migrations that [`SchemaMigrator::migrate`] would apply: version and name.
     pub pending: Vec<(i64, &'static str)>,
-    /// Tables, indexes, functions and the like that the version found should have and that do not exist.
+    /// Tables, indexes, functions and other objects that belong to the version found but do not exist.
     pub missing: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ pub enum Compatibility {
 }
 
 impl SchemaStatus {
-    /// Compares the versions. Says nothing about [`missing`](Self::missing) objects.
+    /// Compare the versions. Does not consider [`missing`](Self::missing) objects.
     pub fn compatibility(&self) -> Compatibility {
         let Some(found) = self.found else { return Compatibility::NoTables };
         if found == self.wanted {
@@ -106,7 +106,8 @@ pub struct LockHolder {
     pub user: String,
     /// Its `application_name`; empty if it has none.
     pub application: String,
-    /// How long its transaction has been open. `None` if this role may not see it (`pg_read_all_stats` may).
+    /// How long its transaction has been open. `None` if the role of this program may not read it; membership in
+    /// `pg_read_all_stats` allows it.
     pub open_for: Option<Duration>,
 }
 
@@ -139,7 +140,7 @@ pub struct Blocked {
     pub waited: Duration,
     /// What it waits for: a table, or `the migration lock`; empty if it is not known.
     pub lock: String,
-    /// The transactions that hold the lock, as far as they were seen.
+    /// The transactions that hold the lock, if they could be determined.
     pub holders: Vec<LockHolder>,
 }
 
@@ -166,23 +167,24 @@ pub struct MigrateOptions<'a> {
     pub progress: &'a (dyn Fn(&Blocked) + Send + Sync),
 }
 
-/// The limit of [`SchemaMigrator::migrate`].
+/// Timeout of [`SchemaMigrator::migrate`].
 pub const MIGRATE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A store whose schema can be migrated.
 #[async_trait::async_trait]
 pub trait SchemaMigrator: Send + Sync {
-    /// Compares the schema with what this program needs. Changes nothing.
+    /// Compare the schema with what this program needs. Changes nothing.
     async fn schema_status(&self) -> Result<SchemaStatus, StoreError>;
 
-    /// Applies the pending migrations in one transaction and returns them. Safe when many replicas start at once.
+    /// Apply the pending migrations in one transaction and return them. Safe when many replicas start at once.
     ///
     /// Fails and changes nothing if the locks are not free within the timeout, if the schema is too new for this program,
     /// or if objects are missing in it.
     async fn migrate_with(&self, options: MigrateOptions<'_>)
     -> Result<Vec<(i64, &'static str)>, StoreError>;
 
-    /// [`migrate_with`](Self::migrate_with) a limit of [`MIGRATE_TIMEOUT`]. Logs what it waits for.
+    /// Call [`migrate_with`](Self::migrate_with) with the timeout [`MIGRATE_TIMEOUT`], and log every lock that it
+    /// waits for.
     async fn migrate(&self) -> Result<Vec<(i64, &'static str)>, StoreError> {
         let progress =
             |blocked: &Blocked| tracing::warn!(attempt = blocked.attempts, "migration waits: {blocked}");

@@ -9,7 +9,7 @@ use super::migrations::{Compatibility, Migration, Schema, SchemaStatus};
 /// A version as the migrations table records it, and the oldest program version that may run on it.
 pub(crate) type Recorded = Option<(i64, i64)>;
 
-/// Compares what is recorded in a store with what the program needs.
+/// Compare what is recorded in a store with what the program needs.
 pub(crate) fn status(schema: &Schema, recorded: Recorded) -> SchemaStatus {
     let found = recorded.map(|(version, _)| version);
     let pending = schema
@@ -28,8 +28,8 @@ pub(crate) fn status(schema: &Schema, recorded: Recorded) -> SchemaStatus {
     }
 }
 
-/// Fills in what is missing, given everything that exists in the store in the form of [`objects`]. A schema newer than
-/// the program is not checked: only newer programs know what it consists of.
+/// Set `status.missing` from the objects that exist in the store, named as in [`objects`]. Does not check a schema
+/// that is newer than the program: only newer programs know its objects.
 pub(crate) fn note_missing(status: &mut SchemaStatus, schema: &Schema, present: &BTreeSet<String>) {
     let found = status.found.unwrap_or(0);
     if found <= status.wanted {
@@ -37,7 +37,7 @@ pub(crate) fn note_missing(status: &mut SchemaStatus, schema: &Schema, present: 
     }
 }
 
-/// Fails if the program cannot run on this schema, and says what to do.
+/// Fail if the program cannot run on this schema. The error names the remedy.
 pub(crate) fn check(status: &SchemaStatus, store: &str) -> Result<(), StoreError> {
     let (found, wanted) = (status.found.unwrap_or(0), status.wanted);
     match status.compatibility() {
@@ -64,7 +64,7 @@ pub(crate) fn check(status: &SchemaStatus, store: &str) -> Result<(), StoreError
     }
 }
 
-/// Fails if a migration must not start: the schema is too new for the program, or incomplete.
+/// Fail if a migration must not start: the schema is too new for the program, or incomplete.
 pub(crate) fn check_migratable(status: &SchemaStatus, store: &str) -> Result<(), StoreError> {
     if status.compatibility() == Compatibility::TooNew {
         return check(status, store);
@@ -88,7 +88,7 @@ pub(crate) fn check_migratable(status: &SchemaStatus, store: &str) -> Result<(),
     ))
 }
 
-/// The schema, for `tenure doctor`.
+/// Findings about the schema for `tenure doctor`.
 pub(crate) fn findings(status: &SchemaStatus) -> Vec<Finding> {
     let found =
         format!("version {}, this program was built for {}", status.found.unwrap_or(0), status.wanted);
@@ -112,8 +112,8 @@ pub(crate) fn findings(status: &SchemaStatus) -> Vec<Finding> {
     findings
 }
 
-/// Whether a store may apply the pending migrations automatically: nothing uses it yet, or every program of the
-/// version found can still run afterwards.
+/// Whether a store may apply the pending migrations automatically: it has no tables yet, or every program built for
+/// the version found can still run afterwards.
 #[cfg(feature = "sqlite")]
 pub(crate) fn migrates_automatically(schema: &Schema, status: &SchemaStatus) -> bool {
     let Some(found) = status.found else { return true };
@@ -121,8 +121,8 @@ pub(crate) fn migrates_automatically(schema: &Schema, status: &SchemaStatus) -> 
     !status.pending.is_empty() && pending.all(|m| m.oldest_compatible <= found)
 }
 
-/// What the migrations up to `version` create, such as `table sessions` or `function guard`. Read from the statements:
-/// each `CREATE` and `DROP` begins a line.
+/// The objects that the migrations up to `version` create, such as `table sessions` or `function guard`. Parses the
+/// SQL: each `CREATE` and `DROP` must begin a line.
 pub(crate) fn objects(migrations: &[Migration], version: i64) -> BTreeSet<String> {
     let mut objects = BTreeSet::new();
     for line in migrations.iter().filter(|m| m.version <= version).flat_map(|m| m.sql.lines()) {

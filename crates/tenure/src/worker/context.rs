@@ -115,7 +115,7 @@ impl TaskContext {
     /// The instant until which the claim is held if no further heartbeat succeeds; [`BootInstant::ZERO`] once
     /// it is lost. Does not include the run time limit: see [`run_until`](Self::run_until).
     pub fn trusted_until(&self) -> BootInstant {
-        // Read the trust first: read last, it could belong to a later session.
+        // Read the deadline before the state of the claim: read later, it could belong to a later session.
         let until = self.inner.ctx.shared.trust.until();
         match self.inner.lost() {
             None | Some(ClaimLossReason::RunTimeExceeded) => until,
@@ -133,14 +133,14 @@ impl TaskContext {
         self.inner.stopped().await
     }
 
-    /// Stores a progress text for operators.
+    /// Stores a progress text for operators. Fails with [`Error::ClaimLost`] if the claim is lost.
     pub async fn progress(&self, progress: impl fmt::Display) -> Result<(), Error> {
         self.settle(ClaimOutcome::Heartbeat { progress: Some(progress.to_string()), claim_timeout: None })
             .await
     }
 
-    /// Restarts the claim timeout with this duration from now, but never beyond the maximum run time of the
-    /// task.
+    /// Restarts the claim timeout with this duration from now, but never beyond the maximum run time of the task.
+    /// Fails with [`Error::ClaimLost`] if the claim is lost.
     pub async fn heartbeat(&self, claim_timeout: Duration) -> Result<(), Error> {
         // Read the clock before sending: the delay of the response must not extend the run beyond the limit of
         // the store.
@@ -152,12 +152,12 @@ impl TaskContext {
         Ok(())
     }
 
-    /// Submits a child task to the same queue. It waits until this task completes, and receives its result.
+    /// Submits a child task to the same queue. The child waits until this task completes, and receives its result.
     pub async fn submit_child(&self, task: NewTask) -> Result<SubmitReceipt, Error> {
         self.submit_child_to(&self.inner.queue, task).await
     }
 
-    /// Submits a child task to another queue.
+    /// Submits a child task to another queue. See [`submit_child`](Self::submit_child).
     pub async fn submit_child_to(&self, queue: &QueueKey, mut task: NewTask) -> Result<SubmitReceipt, Error> {
         task.parents.push(ParentRef::Task(self.id()));
         let submission = Submission { queue: queue.clone(), tasks: vec![task] };
@@ -185,11 +185,14 @@ impl Inner {
         Settlement { namespace, task: self.task.id, token: self.task.token, outcome }
     }
 
-    /// Why the claim is lost, if it is. Reads the clock last, as leadership does.
+    /// Returns why the claim is lost, or `None` if it is held. Reads the state of the claim after the clock, as
+    /// `Leadership::is_leader` does.
     pub(crate) fn lost(&self) -> Option<ClaimLossReason> {
-        let session = self.ctx.session();
         let trusted = self.ctx.shared.trust.until();
         let now = self.ctx.runtime.now();
+        // Last: the driver publishes a new session before its deadline. A thread that stalls between these reads
+        // must not combine the old session with the deadline of the new one.
+        let session = self.ctx.session();
         match self.claim_state.stopped() {
             Some(stop) => Some(stop),
             None if now >= trusted || session.as_ref() != Some(&self.session) => {

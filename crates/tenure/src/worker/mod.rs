@@ -267,6 +267,9 @@ impl Worker {
 
     /// Stops gracefully: claims no more tasks, releases buffered ones, waits for handlers up to the grace, and
     /// then for the store to confirm their settlements.
+    ///
+    /// Aborts handlers that run longer than the grace, and returns their number. Fails with [`Error::NotDrained`]
+    /// if a handler cannot be aborted or the store does not confirm in time.
     pub async fn drain(mut self) -> Result<DrainOutcome, Error> {
         let pool = self.pool.clone();
         let runtime = pool.ctx.runtime.clone();

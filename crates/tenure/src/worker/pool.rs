@@ -376,8 +376,8 @@ impl WorkerPool {
                 ),
             ),
             Err(stop) => {
-                // If the claim is still held, the task is released; a release under a lost token changes
-                // nothing.
+                // Dropping `buffered` releases the task if the claim is still held. A release under a lost token
+                // changes nothing.
                 tracing::info!(task = %inner.task.id, queue = %self.queue, "handler stopped: {}", stop.as_str());
                 return;
             }

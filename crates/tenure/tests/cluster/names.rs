@@ -16,7 +16,7 @@ fn registry(process: &Process) -> Registry<StrictBackend> {
     Registry::strict(&process.tenure)
 }
 
-/// A process that waits for a name.
+/// Spawns a task in which a process registers the name "printer" and waits up to `max_wait`.
 fn waits_for_the_printer(
     process: &Process,
     max_wait: Duration,
@@ -103,7 +103,7 @@ fn key(name: &str) -> ElectionKey {
     ElectionKey::new("names".parse().unwrap(), name.parse().unwrap())
 }
 
-/// The name has no other candidates: the processes that use the registry detect the death.
+/// No other process is a candidate for the names. Processes that use the registry still detect the silence.
 #[test]
 fn names_of_a_silent_process_are_freed_without_a_waiting_process() {
     block_on(async {

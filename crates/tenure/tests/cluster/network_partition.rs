@@ -15,7 +15,7 @@ use crate::support::*;
 
 const NOTHING: [(&str, &str); 0] = [];
 
-/// Three connected members, each in its own network namespace.
+/// Three members, each in its own network namespace, on a switch that can cut them off.
 struct Cut {
     switch: Arc<NetworkSwitch>,
     members: [Gossip; 3],
@@ -48,7 +48,7 @@ impl Cut {
         Some(cut)
     }
 
-    /// Waits until each of them sees this many live members, including itself.
+    /// Waits until each member sees its number of live members in `live`, including itself.
     async fn sees(&self, live: [usize; 3]) {
         let counts = || [0, 1, 2].map(|node| self.members[node].roster().live().count());
         until(&format!("they see {live:?}"), async || counts() == live).await;
@@ -58,7 +58,7 @@ impl Cut {
 /// Creates a registry with one conflict policy.
 type MakeRegistry = fn(&Gossip) -> Registry<SoftBackend>;
 
-/// A name, its conflict policy, and the member that keeps it if b has held it longer than a.
+/// Returns for each case: a name, its conflict policy, and the member that keeps it if b registered it before a.
 fn rules() -> [(&'static str, MakeRegistry, Option<&'static str>); 4] {
     [
         ("older", |gossip| Registry::soft(gossip).conflict_policy(ConflictPolicy::KeepOlder), Some("b")),
@@ -152,8 +152,8 @@ async fn singletons_run_on_both_sides_of_a_network_partition_and_once_after_it_h
     until("each singleton runs once, on its owner", async || placed(&log.running(), &NAMES)).await;
     println!("cut both ways: two runs for {:?} after healing", tenure::runtime::now().since(healed));
 
-    // A member that receives nothing runs all singletons; the others receive its messages and leave its share
-    // to it.
+    // A member that receives nothing runs all singletons. The others still receive its messages, so they do not
+    // run the singletons that it owns.
     cut.switch.deafen(1).unwrap();
     let theirs: Vec<_> =
         JOBS.iter().filter(|job| owner(job, NAMES.map(|node| (node, 1))) != Some("b")).collect();

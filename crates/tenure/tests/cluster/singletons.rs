@@ -81,7 +81,7 @@ fn a_leaving_singleton_is_handed_over_in_milliseconds() {
         world.clock.advance(5 * SECOND).await;
         let (runs, rests) = if log.running()["a1"] == ["a"] { ("a", "b") } else { ("b", "a") };
         if runs == "b" {
-            // The singleton moved when b joined, and a would not take it along.
+            // The singleton has already moved to b, so a has nothing to hand over.
             drop(on_a);
             world.clock.advance(SECOND).await;
             assert_eq!(log.running()["a1"], ["b"]);
@@ -94,9 +94,9 @@ fn a_leaving_singleton_is_handed_over_in_milliseconds() {
     });
 }
 
-/// Regression: a process that had handed a state over did not look again before the next one handed its own
-/// state over. It waited for an acknowledgement that was no longer published, and missed the state it should
-/// have taken.
+/// Regression: a process handed a state over, and its successor handed the next state back before the process
+/// read the election again. The process kept waiting for an acknowledgement that was no longer published, and
+/// missed the state that was handed back.
 #[test]
 fn a_process_that_handed_a_state_over_can_take_it_back_at_once() {
     block_on(async {

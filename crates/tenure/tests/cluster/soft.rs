@@ -64,7 +64,8 @@ async fn a_name_is_seen_by_all_members_updated_and_released() {
     until("a member that left holds nothing", async || here.list().await.unwrap().is_empty()).await;
 }
 
-/// Each side registers the name; then they reconnect. Returns how it ended for each.
+/// Registers one name on both sides of a network partition, then reconnects them. Returns how each registration
+/// ended.
 async fn after_a_network_partition(
     on: impl Fn(&Gossip) -> Registry<SoftBackend>,
 ) -> (Registration<SoftBackend>, Registration<SoftBackend>, Registry<SoftBackend>, Vec<Gossip>) {

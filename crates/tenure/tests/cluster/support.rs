@@ -42,7 +42,7 @@ impl World {
         Process { tenure: builder.open().await.expect("the memory store opens"), link }
     }
 
-    /// Advances the clock in small steps, and calls `look` after each.
+    /// Advances the clock in small steps, and calls `check` after each.
     pub(crate) async fn advance(&self, time: Duration, mut check: impl FnMut()) {
         let step = Duration::from_millis(250);
         for _ in 0..time.as_millis() / step.as_millis() {

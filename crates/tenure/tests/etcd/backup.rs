@@ -41,7 +41,7 @@ async fn a_restore_starts_a_new_epoch_and_no_token_is_granted_twice() {
     a.epoch = 1;
     let token = a.take(&key, 0).await;
     assert!(token > lost, "{token} was granted after {lost}");
-    // Also by a process that did not see the cluster before the restore.
+    // A process that connects only after the restore gets a greater token, too.
     a.release(&key, 0, token).await;
     let c = TestSession::open(Arc::new(client(&cluster.url()).await), "c").await;
     c.join(&key).await;

@@ -10,7 +10,7 @@ use tenure_testkit::ManualClock;
 use crate::instrumented_store::InstrumentedStore;
 use crate::support::*;
 
-/// What the handler does with a number.
+/// What the handler does with the event of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behavior {
     Fail,
@@ -20,7 +20,7 @@ pub(crate) enum Behavior {
     FailTransiently,
 }
 
-/// The numbers that currently do not succeed.
+/// The event numbers for which the handler currently does not succeed, and what it does instead.
 #[derive(Clone, Default)]
 pub(crate) struct Poison(Arc<Mutex<BTreeMap<u64, Behavior>>>);
 
@@ -49,7 +49,7 @@ pub(crate) struct TestTopic {
     pub(crate) poison: Poison,
 }
 
-/// Creates a scene with this many partitions and no consumer.
+/// Creates a topic with this many partitions and no consumer.
 pub(crate) async fn test_topic(partitions: u32) -> TestTopic {
     let (clock, store) = manual_clock(partitions).await;
     let tenure = process(&clock, &store, "m0").await;

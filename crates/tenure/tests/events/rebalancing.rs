@@ -158,7 +158,7 @@ fn partitions_of_a_dead_member_are_taken_within_its_lease() {
         for call in ["heartbeat", "end_session", "leave_group", "release_partitions"] {
             disconnected.fault(call, Some(Fault::Fails));
         }
-        // Its lease as others measure it, and some heartbeat intervals to notice.
+        // Longer than the lease as other processes measure it, plus some heartbeat intervals.
         clock.advance(alive.tenure.timing().lease() * 2).await;
         for _ in 0..10 {
             if owners(&store).await.len() == 8 {
@@ -236,7 +236,7 @@ fn a_stale_commit_is_rejected_and_the_new_holder_gets_the_events() {
         let (publisher, received) = (tenure.publisher("orders").unwrap(), ReceivedEvents::default());
         let consumer = member(&tenure, &received).start().await.unwrap();
         clock.settle().await;
-        // The member cannot read its group, and its commit arrives late.
+        // The member cannot read its group, and its commit arrives after the reset of the group.
         instrumented.fault("group_assignment", Some(Fault::Waits));
         instrumented.fault("commit_partitions", Some(Fault::Waits));
         publish(&publisher, "a", [1]).await;

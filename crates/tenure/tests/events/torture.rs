@@ -6,10 +6,12 @@
 //! have been handled once and in order, and commits under old tokens must have been rejected. `scripts/chaos
 //! events` runs the same with real processes and failing servers, for any duration.
 //!
-//! It runs once with handlers that succeed. It also runs with fewer partitions than concurrent calls, so that
-//! events are split by key and marked when processed; with handlers that fail, panic and meet transient
-//! failures, so that keys are parked and follow; and with partitions that are reset meanwhile: the effects of
-//! such a partition are undone, and its events must be handled again, once and in order.
+//! In the plain scenario all handlers succeed. The harsh scenario adds three faults at once:
+//!
+//! - Each member has fewer partitions than concurrent calls, so events are split by key and marked when processed.
+//! - Handlers fail, panic and meet transient failures, so keys are parked and retried.
+//! - Partitions are reset during the run. The test undoes the effects of such a partition, and its events must be
+//!   handled again, once and in order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -152,7 +154,7 @@ async fn open(url: &str, name: &str) -> Tenure {
     loop {
         match Tenure::builder().url(url).name(name).lease(LEASE).open().await {
             Ok(tenure) => return tenure,
-            // For example, a busy file.
+            // A transient failure, for example a locked SQLite file.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
@@ -183,7 +185,7 @@ macro_rules! torture_on {
 
             type Db = <super::pools::$dialect as super::pools::Pools>::Db;
 
-            /// Runs until it is told otherwise.
+            /// Starts a member on its own thread. It consumes until it receives a fault.
             fn start_member(
                 url: &str,
                 name: String,
@@ -208,7 +210,7 @@ macro_rules! torture_on {
                                     let _ = tenure.close().await;
                                     return;
                                 }
-                                // Nothing more happens on this runtime.
+                                // Returning drops the runtime at once, without a close or a drain.
                                 MemberFault::Crash => return,
                                 MemberFault::Stall(time) => std::thread::sleep(time),
                             }
@@ -228,7 +230,7 @@ macro_rules! torture_on {
                 let pool = super::pools::$dialect::connect(url, 20).await;
                 chains::create(&pool).await.unwrap();
                 let stale = Arc::new(StaleCommits::default());
-                // It outlives the members whose batches it has.
+                // Commits kept batches again once their tokens are old. It runs longer than the members that kept them.
                 let (late, lost) = mpsc::unbounded_channel();
                 tokio::spawn(reader::send_stale_commits(admin.clone(), pool.clone(), lost, stale.counter()));
 
@@ -239,7 +241,7 @@ macro_rules! torture_on {
                         let stopped = stopped.clone();
                         tokio::spawn(async move {
                             while !*stopped.borrow() {
-                                // A failed write was rolled back or not; the records tell.
+                                // The outcome of a failed write is unknown; the oracle reads it from the tables.
                                 let _ = chains::write(&pool, &mut dice, $patience_ms, writer).await;
                                 tokio::time::sleep(Duration::from_millis(dice.next_u64() % 30)).await;
                             }
@@ -252,7 +254,7 @@ macro_rules! torture_on {
                     .collect();
                 let until = tenure::runtime::now() + FAULT_DURATION;
                 let mut resets = 0;
-                // On an overloaded machine, for as long as a meaningful run takes.
+                // An overloaded machine needs longer than FAULT_DURATION for a meaningful run.
                 loop {
                     let published = chains::counts(&pool).await.map_or(0, |(published, _)| published);
                     let is_meaningful = published > ENOUGH
@@ -312,8 +314,8 @@ macro_rules! torture_on {
                 reset
             }
 
-            /// Waits until all events are handled, or no event is while the control consumer progresses. A member may
-            /// still receive an earlier fate; then another one replaces it.
+            /// Waits until all events are handled. Gives up if no event is handled while the control consumer
+            /// progresses. Replaces members that end meanwhile because of an earlier fault.
             async fn wait_until_handled(
                 admin: &Tenure,
                 pool: &sqlx::Pool<Db>,

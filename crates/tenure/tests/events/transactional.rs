@@ -171,7 +171,7 @@ macro_rules! transactional_on {
                         Ok::<_, HandlerError>(())
                     }
                 };
-                // 4 conflicts with 0; 2 keeps its transaction for a while.
+                // Event 4 violates a unique constraint with event 0. The handler of event 2 keeps its transaction.
                 for n in [0, 4, 2, 3] {
                     publisher.publish(event(&format!("key-{n}"), n)).await.unwrap();
                 }

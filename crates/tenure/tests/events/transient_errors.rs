@@ -85,7 +85,7 @@ fn events_committed_before_a_transient_failure_are_not_handled_again() {
     }
 }
 
-/// The event is alone in its partition: the others come later.
+/// The failing event is alone in its partition at first; other events are published later.
 #[test]
 fn a_persistent_transient_failure_does_not_stop_reading() {
     block_on(async {

@@ -1,4 +1,4 @@
-//! Content and number of the writes.
+//! The Lease objects that the store writes, and the number of requests it needs.
 
 use serde_json::json;
 use tenure::port::ObserveScope;

@@ -107,7 +107,7 @@ async fn one_of_many_submissions_with_one_key_creates_the_task() {
     };
     for round in 0..10 {
         let keys = ["a", "b", "c"].map(|key| format!("{key}{round}"));
-        // In different orders: they wait for each other without a deadlock.
+        // The submissions list the keys in different orders. They wait for each other and do not deadlock.
         let one = keyed([&keys[0], &keys[1], &keys[2]]);
         let other = keyed([&keys[2], &keys[0], &keys[1]]);
         let (a, b, c, d) =

@@ -42,7 +42,7 @@ async fn state(store: &PostgresStore, task: TaskId) -> TaskState {
     store.task(&queue("q").namespace, task).await.unwrap().unwrap().state
 }
 
-/// The broker does not skip a task of any requirements because another transaction has locked it.
+/// The broker waits for a task that another transaction has locked, and assigns no later task before it.
 #[tokio::test(flavor = "multi_thread")]
 async fn strict_order_waits_for_locked_tasks() {
     let (database, store) = fresh().await;
@@ -76,7 +76,7 @@ async fn strict_order_waits_for_locked_tasks() {
     assert_eq!(got(2).await.0, [(ids[1], 2), (ids[2], 3)]);
 }
 
-/// A locked child delays the recovery of its parent, and of no other task.
+/// If a child is locked, maintenance postpones only the recovery of its parent and still recovers other tasks.
 #[tokio::test(flavor = "multi_thread")]
 async fn recovery_skips_locked_tasks() {
     let (database, store) = fresh().await;
@@ -100,7 +100,8 @@ async fn recovery_skips_locked_tasks() {
     assert_eq!(state(&store, ids[1]).await, TaskState::Dead);
 }
 
-/// A blocked task was locked when its key became free, and no worker matched another ready task with that key.
+/// Settling a claim skips a blocked task that another transaction has locked. Maintenance makes it ready later, even
+/// if the settlement unblocked another task with that key, which no worker can claim.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_was_locked_when_its_key_became_free_is_unblocked_later() {
     let (database, store) = fresh().await;
@@ -122,7 +123,7 @@ async fn a_task_that_was_locked_when_its_key_became_free_is_unblocked_later() {
     assert_eq!(state(&store, ids[1]).await, TaskState::Ready);
 }
 
-/// Credit accrues from the new time on, not from the time at which the clock is again where it was.
+/// After the clock was set back, credit accrues at once, not only when the clock reaches its former time again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rate_limit_works_after_the_clock_was_set_back() {
     let (database, store) = fresh().await;

@@ -25,14 +25,15 @@ fn counts(database: &FreshDatabase, plan_mode: &str, wanted: u32, times: usize) 
     answer.lines().filter_map(|line| line.trim().parse().ok()).collect()
 }
 
-/// The planner may run a subquery of `IN` once for each row. With a limit and locks it then finds other rows each time.
+/// The planner may run a subquery of `IN` once for each row. With LIMIT and SKIP LOCKED, each run finds other rows,
+/// and the claim exceeds its limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_never_gets_more_than_its_limit() {
     for plan_mode in PLAN_MODES {
         let (database, store) = fresh().await;
         opened(&store, "s").await;
         store.submit(&submission("q", tasks(100))).await.unwrap();
-        // More than five times, after which the server may choose a generic plan.
+        // Claim more than five times: after five executions the server may choose a generic plan.
         assert_eq!(counts(&database, plan_mode, 3, 10), [3; 10], "{plan_mode}");
         assert_eq!(claimed_now(&database), 30);
         store.submit(&submission("q", tasks(3000))).await.unwrap();
@@ -59,7 +60,7 @@ async fn a_claim_with_a_subquery_instead_of_the_array_gets_too_much() {
                          SELECT i.id FROM tenure.tasks i WHERE i.state = 'ready' AND i.requirements_id = requirements_ids[1]
                          ORDER BY i.effective_at, i.id LIMIT wanted FOR UPDATE SKIP LOCKED)",
                 ),
-                // No plan node that would store the result of the subquery.
+                // Disable the plan nodes that would store the result of the subquery and so hide the bug.
                 (
                     "SET enable_mergejoin TO 'off'",
                     "SET enable_mergejoin TO 'off' SET enable_material TO 'off' SET enable_hashagg TO 'off'",
@@ -104,7 +105,7 @@ fn reads(database: &FreshDatabase, before: &str, statement: &str) -> Vec<i64> {
     line.split(' ').map(|n| n.parse().unwrap()).collect()
 }
 
-/// The table was empty when the plan was made, and has no statistics.
+/// Plans that were made on an empty table without statistics still read few rows of a large one.
 #[tokio::test(flavor = "multi_thread")]
 async fn plans_are_good_without_statistics() {
     for plan_mode in PLAN_MODES {
@@ -125,7 +126,7 @@ async fn plans_are_good_without_statistics() {
             "SET plan_cache_mode = {plan_mode};\nSELECT tenure.complete_tasks('default', '{{1}}', '{{1}}', NULL);\n{submit}"
         );
         let ids = format!("tenure.complete_tasks('default', {picked}, {picked}, NULL)");
-        // The test itself reads the chosen ids from the table.
+        // The limits include the rows that the test itself reads to choose the ids.
         let read = reads(&database, &planned, &ids);
         assert!(
             read[0] <= 200 && read[2] <= 450 && read[3] == 0,
@@ -134,7 +135,8 @@ async fn plans_are_good_without_statistics() {
     }
 }
 
-/// While a transaction is open, vacuum cannot remove claimed entries: a full scan reads all of them.
+/// While a transaction is open, vacuum cannot remove the index entries of claimed tasks. A full scan reads all of
+/// them; a claim from the cursor does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_from_the_cursor_skips_dead_entries() {
     let (database, store) = fresh().await;

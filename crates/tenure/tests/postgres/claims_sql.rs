@@ -75,7 +75,7 @@ async fn tenure_submit_rejects_invalid_arguments() {
     assert_eq!(database.psql("SELECT count(*) FROM tenure.tasks").unwrap(), "1");
 }
 
-/// No claim of the old mode commits after the change of the mode has returned.
+/// Once the change of the mode has returned, no claim in the old mode can commit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_the_mode_waits_for_claims_in_progress() {
     let (database, store) = fresh().await;

@@ -62,12 +62,12 @@ async fn closed_idle_connections_are_replaced() {
     cluster.kill9().unwrap();
     cluster.start_again().unwrap();
     every_kind(&store, "s", 5).await;
-    // From another database, so that connections of the test rig are not closed.
+    // Connect to another database, so that the timeout does not close the connections of the test itself.
     cluster.psql("template1", "ALTER DATABASE postgres SET idle_session_timeout = 1000").unwrap();
     cluster.terminate_backends("postgres").unwrap();
     every_kind(&store, "s", 6).await;
     for round in 7..9 {
-        // Until the server has closed all of them.
+        // Wait until the server has closed all connections of the store.
         let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tenure'";
         while cluster.psql("template1", left).unwrap() != "0" {
             tokio::time::sleep(Duration::from_millis(10)).await;

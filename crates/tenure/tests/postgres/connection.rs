@@ -18,7 +18,7 @@ async fn arrives(notifications: &mut BoxNotificationSource, wanted: &Notificatio
     tokio::time::timeout(HANG, received).await.expect("a notification");
 }
 
-/// Whether a notification arrives soon, though it should not.
+/// Whether a notification arrives within 300 ms. For tests that expect none.
 async fn arrives_soon(notifications: &mut BoxNotificationSource, wanted: &Notification) -> bool {
     let received = async { while notifications.next().await.as_ref() != Some(wanted) {} };
     tokio::time::timeout(Duration::from_millis(300), received).await.is_ok()
@@ -40,7 +40,7 @@ async fn the_end_of_a_connection_ends_the_session_at_once() {
     let expired = Notification::SessionExpired(id("a"));
     until_blocked(&database, 1).await;
     assert!(!arrives_soon(&mut notifications, &expired).await, "the session is live");
-    // As at the end of the process.
+    // Terminate the connection of the session, as the end of its process would.
     let kill = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted \
                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     assert_eq!(database.psql(kill).unwrap(), "t");
@@ -107,7 +107,7 @@ async fn a_dropped_open_call_releases_the_lock() {
     lock.rollback().await.unwrap();
     let held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \
                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-    // Only a hang makes this fail.
+    // If the lock is never released, the timeout of the test run ends this loop.
     while database.psql(held).unwrap() != "0" {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

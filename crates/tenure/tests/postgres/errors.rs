@@ -76,7 +76,7 @@ async fn cancelled_calls_do_not_use_up_the_connections() {
     assert!(heartbeat.is_ok_and(|heartbeat| heartbeat.is_ok()));
 }
 
-/// The server does not notice that a client waiting for a lock has disconnected, so that the wait needs a timeout.
+/// The server does not notice that a client disconnects while it waits for a lock, so the wait needs a timeout.
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_calls_do_not_accumulate_in_the_server() {
     let (database, store) = fresh().await;
@@ -88,7 +88,7 @@ async fn cancelled_calls_do_not_accumulate_in_the_server() {
         let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
         database.psql(sql).unwrap()
     };
-    // Cancelled once the server waits for the lock; or the call fails first, if this test is slower than the server.
+    // Cancel each call once the server waits for the lock. On a slow machine the call may fail first.
     let mut waited = false;
     for _ in 0..10 {
         let heartbeat = store.heartbeat(&session);

@@ -200,7 +200,7 @@ async fn without_that_order_transactions_deadlock() {
 async fn events_rolled_back_to_a_savepoint_are_not_published() {
     let (database, store) = with_topic(1).await;
     let mut tx = store.pool().begin().await.unwrap();
-    // The first event of the transaction is rolled back, and with it the transaction id under which events were stored.
+    // The rollback removes the first event, and with it the transaction_id that the later events would share.
     run(&mut tx, "SAVEPOINT a").await;
     publish(&mut tx, &topic("t"), &[keyed("k", 99)]).await.unwrap();
     run(&mut tx, "ROLLBACK TO a").await;
@@ -293,8 +293,8 @@ async fn a_waiter_is_notified_by_a_transaction_that_started_before_it_registered
     }
 }
 
-/// A publisher looks for waiters before it commits. A waiter that registers in between is not notified, so that its last read,
-/// after registration, must find the event.
+/// A publisher checks for waiters before it commits, so it does not notify a waiter that registers after the check.
+/// The read that follows the registration must find the event.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_that_registers_during_a_commit_finds_the_event() {
     let (_database, store) = with_topic(1).await;
@@ -320,7 +320,7 @@ async fn without_waiters_no_isolation_level_notifies() {
     for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
         store.register_topic_waiter(&id("s"), &topic("t")).await.unwrap();
         store.publish(&topic("t"), &[keyed("k", 1)]).await.unwrap();
-        // As if the registration were old.
+        // Pretend that the last registration is old.
         database.psql("SELECT setval('tenure.topic_wait_times_1', 1)").unwrap();
         let publish = "SELECT tenure.publish('t', key => 'k')";
         let script = format!(
@@ -346,7 +346,8 @@ async fn a_repeated_registration_adds_no_row() {
         store.register_topic_waiter(&id("s"), &topic("t")).await.unwrap();
     }
     assert_eq!(waiters(), "1|t");
-    // A slow publisher is about to notify it: a registration in between does not wait, and is notified by that publisher.
+    // A publisher has recorded its notification and has not committed. A registration now does not wait for it, and
+    // the commit notifies the waiter.
     let mut notifications = listening(&store).await;
     let mut slow = store.pool().begin().await.unwrap();
     publish(&mut slow, &topic("t"), &[keyed("k", 1)]).await.unwrap();

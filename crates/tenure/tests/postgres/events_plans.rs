@@ -15,7 +15,7 @@ fn reads(database: &FreshDatabase, before: &str, statement: &str) -> Vec<i64> {
     let sum = ["commit_batches", "events", "commit_batches_pkey", "events_pkey"]
         .map(|name| format!("pg_stat_get_xact_tuples_returned('tenure.{name}'::regclass)"))
         .join(", ");
-    // The counters continue from one transaction to the next until the server collects them, about once per second.
+    // The server resets these counters only about once per second, so compare them before and after the statement.
     let count = format!("SELECT concat_ws(' ', 'reads', {sum});\n");
     let script = format!("{before};\nBEGIN;\n{count}{statement};\n{count}ROLLBACK;");
     let answer = database.psql(&script).unwrap();

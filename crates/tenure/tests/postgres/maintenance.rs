@@ -20,8 +20,8 @@ fn keyed(kind: &str, limit: u32) -> NewTask {
     NewTask { concurrency_key: Some("k".into()), concurrency_limit: limit, ..NewTask::new(kind) }
 }
 
-/// The end of a claim skips the next task of its concurrency key if another transaction has locked that task. Maintenance makes
-/// it ready later, even with other tasks of the key.
+/// Settling a claim skips the next task of its concurrency key if another transaction has locked that task.
+/// Maintenance makes it ready later, even if the key has tasks in other queues.
 #[tokio::test(flavor = "multi_thread")]
 async fn maintenance_makes_skipped_blocked_tasks_ready() {
     let (database, store) = fresh().await;
@@ -55,7 +55,7 @@ async fn maintenance_makes_skipped_blocked_tasks_ready() {
     assert_eq!((view.count(TaskState::Ready), view.count(TaskState::Blocked)), (1, 1));
 }
 
-/// As when the server's clock was an hour ahead and was corrected.
+/// The server's clock was an hour ahead and was corrected: the rate limit does not block for an hour.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rate_limit_continues_after_the_clock_was_set_back() {
     let (database, store) = fresh().await;
@@ -69,7 +69,7 @@ async fn a_rate_limit_continues_after_the_clock_was_set_back() {
             "UPDATE tenure.queue_counters SET rate_credit = 0, rate_refilled_at = now() + interval '1 hour'",
         )
         .unwrap();
-    // Fails only by the timeout of the test run.
+    // If no task is ever claimed, the timeout of the test run ends this loop.
     while claimed(&store, "q", claim_request("s", 1)).await.is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -101,7 +101,7 @@ async fn programs_of_adjacent_versions_share_a_database() {
     let token = leading(&old, "old", &key).await;
     joined(&new, "new", &key).await;
     assert!(matches!(new.heartbeat(&id("old")).await.unwrap(), HeartbeatResponse::Live { .. }));
-    // A program that does not declare so is refused.
+    // A newer program without that declaration is refused.
     let error = PostgresStore::connect(next(database.url(), current(), current() + 1)).await.err().unwrap();
     assert_eq!(error.kind, ErrorKind::SchemaVersion);
     assert!(error.message.contains("tenure migrate up"), "{error}");

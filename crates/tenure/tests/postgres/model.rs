@@ -201,7 +201,7 @@ impl Pair {
     }
 }
 
-/// Removes times, which differ between the two.
+/// Removes times, which differ between the store and the model.
 fn views(mut views: Vec<ElectionView>) -> Vec<ElectionView> {
     for view in &mut views {
         for lease in &mut view.leases {

@@ -94,7 +94,7 @@ async fn prepared(count: u32) -> (FreshDatabase, PostgresStore) {
     (database, store)
 }
 
-/// The number of pages that a planned and cached call reads, and its least time in ms.
+/// The number of pages that a call reads once it is planned and cached, and its minimum time in ms.
 fn cost(database: &FreshDatabase, call: &str) -> (f64, f64) {
     let call = call.replace("{WORKERS}", WORKERS);
     let script = format!(

@@ -91,19 +91,16 @@ async fn a_forged_setting_assigns_no_offsets() {
     let own = "SELECT set_config('tenure.publish_transaction', pg_current_xact_id() || ':' || (SELECT tenure.publish('t', '98', key => 'k')) || '+',
                true);";
     let scripts = [
-        // The transaction id of another publisher, before and between calls.
+        // Set the transaction id of another publisher, before and between own calls.
         format!("{}{}{}", set(format!("{other}+")), publish(3), publish(4)),
         format!("{}{}{}", publish(5), set(format!("{other}+")), publish(6)),
         format!("{}{}", publish(7), set(other.to_string())),
         format!("{}{}{}", set("+".into()), publish(8), set("9999999999999999999999+".into())),
         // The id that a later event of another publisher will have.
         format!("{}{}{}", set(format!("{}+", other.0 + 40)), publish(9), publish(10)),
-        // The own id after offsets were assigned; and a forged statement that offsets were assigned.
+        // The publisher's own id after its offsets were assigned; and a forged claim that offsets were assigned.
         format!("{own} SET CONSTRAINTS ALL IMMEDIATE; {own} {}", publish(11)),
-        format!(
-            "{} SELECT set_config('tenure.sequenced_transaction', '1', true), set_config('tenure.publish_transaction', '', true);",
-            publish(12)
-        ),
+        format!("{} SELECT set_config('tenure.publish_transaction', '', true);", publish(12)),
     ];
     for script in scripts {
         database.psql_as("tenure_publisher", &format!("BEGIN; {script} COMMIT;")).unwrap();

@@ -103,7 +103,7 @@ async fn a_concurrent_heartbeat_and_expiry_agree() {
     println!("{lived} lived, {died} died");
 }
 
-/// A session takes a lease and ends concurrently: it holds no lease afterwards.
+/// A session that takes a lease and ends concurrently holds no lease afterwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_concurrent_take_and_session_end_leave_no_lease_held() {
     let (_database, store) = fresh().await;

@@ -27,8 +27,8 @@ fn prune(database: &FreshDatabase, max: u32) -> usize {
     steps
 }
 
-/// Two open transactions that submitted the same new kind waited for each other, and with two kinds in opposite order they
-/// deadlocked.
+/// Regression test: two open transactions that submitted the same new kind waited for each other, and with two kinds
+/// in opposite order they deadlocked.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_open_transactions_submit_the_same_new_kinds() {
     let (database, store) = fresh().await;
@@ -82,7 +82,8 @@ async fn with_stale(count: u32, live: u32) -> (FreshDatabase, PostgresStore) {
     (database, store)
 }
 
-/// Pruning compared each row with every task, under a lock that every submission shares: it took minutes at a million tasks.
+/// Regression test: pruning compared each row with every task, under a lock that every submission shares. It took
+/// minutes at a million tasks.
 #[tokio::test(flavor = "multi_thread")]
 async fn requirements_are_pruned_in_small_steps() {
     let (database, store) = with_stale(2_000, 3_000).await;

@@ -18,7 +18,7 @@ async fn connected(url: &str) -> Arc<PostgresStore> {
     Arc::new(PostgresStore::connect(PostgresOptions::new(url)).await.unwrap())
 }
 
-/// Negative control: the WAL timeline instead of the epoch.
+/// Negative control: use the WAL timeline as the epoch.
 const BY_TIMELINE: &str = "CREATE OR REPLACE FUNCTION tenure.current_epoch() RETURNS bigint LANGUAGE sql AS 'SELECT tenure.timeline()'";
 
 /// Grants tokens, dumps the database, and grants tokens that the dump does not contain.

@@ -364,7 +364,7 @@ async fn the_reader_can_only_read() {
     );
 }
 
-/// A new table without grants would otherwise be noticed only by its first user.
+/// Without this test, a new table without grants would first fail in production.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_table_has_grants() {
     let database = owned().await;
@@ -377,7 +377,7 @@ async fn every_table_has_grants() {
     }
 }
 
-/// The roles are created after the tables, and then once more.
+/// Running the roles script on existing tables, even twice, makes tenure_owner the owner of every object.
 #[tokio::test(flavor = "multi_thread")]
 async fn existing_tables_get_their_owner() {
     let (database, store) = fresh().await;

@@ -343,7 +343,7 @@ async fn every_role_has_the_rights_it_needs() {
     }
 }
 
-/// As when a newer program has stored a definition that the leader does not understand.
+/// The scheduler skips a definition that it cannot read, for example one that a newer program has stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreadable_schedule_does_not_block_the_others() {
     let (database, store) = fresh().await;

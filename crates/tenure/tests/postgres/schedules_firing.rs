@@ -155,7 +155,7 @@ async fn of_concurrent_firings_one_succeeds() {
     assert_eq!((ticks, count(&database, "tasks")), (1, 1));
 }
 
-/// A tick that was fired manually does not fire again.
+/// The scheduler does not fire a tick again that an operator fired manually.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tick_does_not_fire_again() {
     let (database, store) = fresh().await;

@@ -109,7 +109,8 @@ async fn due_schedules_and_firings_read_few_rows_more_than_they_need() {
     }
 }
 
-/// The maximum of one call, on a connection whose plans were made for few rows: one round trip to read and one to fire.
+/// 10,000 schedules, the maximum of one call, need one round trip to read and one to fire, even if the connection
+/// made its plans for few rows.
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_schedules_fire_in_one_call() {
     let (database, store) = fresh().await;

@@ -85,7 +85,7 @@ async fn a_heartbeat_updates_no_index() {
     database.psql(end).unwrap();
     let counts = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'sessions'";
     let counted = database.psql(counts).unwrap();
-    // All but a few for which the page could not be pruned at that moment.
+    // A few updates are not HOT because their page could not be pruned at that moment.
     let hot: u32 = counted.strip_prefix("200|").and_then(|hot| hot.parse().ok()).unwrap_or(0);
     assert!(hot >= 190, "{counted}");
 }

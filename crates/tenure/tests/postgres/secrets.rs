@@ -15,7 +15,7 @@ use crate::claims::{claim_request, claimed, completed, settlement, submission};
 use crate::events::{group, topic};
 use crate::support::*;
 
-/// Part of every secret and payload, and of nothing else. Binary values are logged in hexadecimal.
+/// A marker that every secret and payload contains, and no other text. The server logs binary values in hexadecimal.
 const CANARY: &str = "kanarienvogel";
 
 fn hex(text: &str) -> String {

@@ -144,7 +144,7 @@ async fn an_eavesdropper_learns_nothing_and_a_replay_gets_nothing() {
         let mut again = TcpStream::connect(&there).await.unwrap();
         again.write_all(&recorded).await.unwrap();
         let mut reply = Vec::new();
-        // The nonce, and then the end.
+        // The broker sends its nonce and then closes the connection.
         let _ = again.read_to_end(&mut reply).await;
         assert_eq!(reply.len(), 32, "a replay gets only a nonce");
     }
@@ -244,12 +244,13 @@ async fn the_broker_does_not_release_tasks_that_may_have_been_sent() {
     let large = NewTask { payload: RawJson::of(&"x".repeat(900_000)).unwrap(), ..NewTask::new("k") };
     broker.tasks().submit(&mail, vec![large; 12]).await.unwrap();
     let first = tasks(done.recv().await.unwrap().unwrap());
-    // Blocked in the middle of the second one.
+    // The interceptor blocks in the middle of the second reply.
     until("the connection is blocked", async || interceptor.byte_budget.load(Ordering::SeqCst) == 0).await;
     interceptor.cut();
     interceptor.byte_budget.store(usize::MAX, Ordering::SeqCst);
     broker.tasks().submit(&mail, many(1)).await.unwrap();
-    // By then the broker has released and claimed again everything that it releases, the first task first.
+    // Enough time for the broker to release the tasks and claim them again. If it released the first task, that
+    // task would be claimed first.
     tokio::time::sleep(300 * MS).await;
     let again = tasks(done.recv().await.unwrap().unwrap());
     assert_ne!(again[0].id, first[0].id);
@@ -259,7 +260,8 @@ async fn the_broker_does_not_release_tasks_that_may_have_been_sent() {
     broker.close().await.unwrap();
 }
 
-/// A server claims for the session of one of its clients: it cannot find lost claims of that session.
+/// A server that claims for the session of a client cannot find lost claims of that session. So the caller gets
+/// the error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unknown_outcome_of_a_claim_on_another_session_is_reported_to_the_caller() {
     let interceptor = Interceptor::new().await;

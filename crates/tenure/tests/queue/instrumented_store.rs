@@ -30,12 +30,12 @@ pub(crate) enum Fault {
     ResponseLate,
 }
 
-/// Schedules that make every call fail that includes them.
+/// Schedules that make every fire call that includes one of them fail.
 #[derive(Clone, Debug)]
 pub(crate) struct Poison {
     pub(crate) schedules: &'static [&'static str],
     pub(crate) kind: ErrorKind,
-    /// Also calls that only postpone them.
+    /// Whether calls that only postpone these schedules fail as well.
     pub(crate) postponing_too: bool,
 }
 
@@ -112,7 +112,7 @@ impl InstrumentedStore {
         }
     }
 
-    /// Delays a response if the test wants it.
+    /// Delays the response while [`Fault::ResponseLate`] is set for this call.
     async fn late(&self, name: &str, fault: Option<Fault>) {
         if fault == Some(Fault::ResponseLate) {
             let mut faults = self.faults.subscribe();

@@ -98,7 +98,7 @@ fn a_repeated_request_under_a_key_keeps_its_lease() {
         let holder = |view: PoolView| view.resources[0].held_by.as_ref().map(|holder| holder.id);
         let view = hosts.view().await.unwrap().unwrap();
         assert_eq!(holder(view), Some(second.request().id), "the second caller keeps it");
-        // Two at once: the last one releases.
+        // Two callers share the request: the last one releases it.
         let third = hosts.request().idempotency_key("k").wait(Duration::ZERO).await.unwrap().unwrap();
         assert_eq!(third.token(), second.token());
         drop(second);

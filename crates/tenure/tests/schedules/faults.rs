@@ -19,7 +19,7 @@ async fn all_once(store: &tenure::store::memory::MemoryStore, name: &str, every_
     assert_eq!(tasks, due);
 }
 
-/// The old leader has read and planned and is delayed; meanwhile another one leads and fires.
+/// The old leader has read and planned ticks, and its fire call is delayed. Meanwhile another leader fires them.
 #[test]
 fn a_leader_delayed_between_reading_and_firing_fires_nothing_twice() {
     block_on(async {
@@ -89,8 +89,8 @@ fn a_silent_leader_is_replaced_and_missed_ticks_fire() {
     });
 }
 
-/// It is unknown whether the call took effect. Repeating it would double the tick, if the stored next tick did
-/// not prevent it.
+/// After a lost response the leader does not know whether the call took effect. The next tick in the store
+/// prevents that a repeated call fires the tick again.
 #[test]
 fn a_lost_response_does_not_fire_a_tick_twice() {
     block_on(async {
@@ -216,7 +216,8 @@ fn a_schedule_that_causes_timeouts_does_not_block_the_others() {
     });
 }
 
-/// Their rows are locked for a long time, so they cannot be postponed. They are also the longest due.
+/// The rows of these schedules are locked for a long time, so they cannot be postponed either. They are due before
+/// all others, and must still not delay them.
 #[test]
 fn schedules_that_can_neither_fire_nor_be_postponed_come_last() {
     block_on(async {

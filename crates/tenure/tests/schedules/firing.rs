@@ -183,7 +183,7 @@ fn a_trigger_fires_now_and_a_backfill_fires_skipped_ticks() {
         };
         assert_eq!((count(&would), count(&did)), (9, 9));
         assert_eq!(count(&schedules.backfill("skips", range, false).await.unwrap()), 0);
-        // The tenth by the schedule, and the trigger.
+        // Nine ticks by the backfill, one by the schedule and one by the trigger.
         assert_eq!(ticks(&store, "skips", TickOutcome::Fired).await.len(), 11);
         assert_eq!(submitted(&store, "skips").await.len(), 11);
         let ever = schedules.backfill("skips", 0..i64::MAX, true).await.unwrap_err().to_string();

@@ -22,5 +22,5 @@ mod support;
 mod tick_handlers;
 mod torture;
 
-/// Why the oracle could not decide.
+/// Error with which the oracle fails.
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;

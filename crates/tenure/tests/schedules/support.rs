@@ -26,7 +26,7 @@ pub(crate) const START: &str = "2026-11-15T00:00:00Z";
 pub(crate) fn manual_clock() -> (ManualClock, MemoryStore) {
     let clock = ManualClock::new(7);
     clock.set_wall(START);
-    // A tick at this very instant would count.
+    // Start just after midnight: a tick that is due exactly at the start would count, too.
     clock.step_wall(1);
     let store = MemoryStore::with_runtime(Arc::new(clock.clone()));
     (clock, store)
@@ -56,7 +56,7 @@ pub(crate) async fn leased(
     (builder.lease(lease).open().await.expect("the memory store opens"), instrumented)
 }
 
-/// A process that fires and leads by now.
+/// Starts a process with a scheduler, and waits until the scheduler leads.
 pub(crate) async fn firing(
     clock: &ManualClock,
     store: &MemoryStore,
@@ -81,7 +81,7 @@ pub(crate) async fn view(store: &MemoryStore, name: &str) -> ScheduleView {
     store.schedule(&key(name)).await.expect("the memory store responds").expect("the schedule exists")
 }
 
-/// Its ticks with this outcome, oldest first.
+/// The ticks of a schedule with this outcome, oldest first.
 pub(crate) async fn ticks(store: &MemoryStore, name: &str, state: TickOutcome) -> Vec<TickView> {
     let filter = TickFilter { key: key(name), before_ms: None, limit: 100_000 };
     let mut ticks = store.ticks(&filter).await.expect("the memory store responds");

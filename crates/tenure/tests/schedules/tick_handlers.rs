@@ -10,7 +10,7 @@ use tenure_testkit::block_on;
 use crate::instrumented_store::Fault;
 use crate::support::*;
 
-/// The process that ran each tick, in seconds since the start of the test.
+/// The ticks that ran: process name, and the instant of the tick in seconds since the start of the test.
 #[derive(Clone, Default)]
 struct Ran(Arc<Mutex<Vec<(String, i64)>>>);
 

@@ -42,7 +42,7 @@ impl World {
         self.processes.push((tenure, instrumented, Some(scheduler)));
     }
 
-    /// Starts a scheduler, unless its session is lost or the store does not respond for a while.
+    /// Starts a scheduler. Returns `None` if its session is lost or the store does not respond within 20 seconds.
     async fn started(&self, tenure: Tenure) -> Option<Scheduler> {
         let start = tokio::spawn(async move { tenure.scheduler().start().await.ok() });
         for _ in 0..20 {
@@ -74,7 +74,7 @@ impl World {
                 self.clock.step_wall(by_ms);
             }
             7 => {
-                // It stops gracefully or crashes, and another one joins.
+                // A process stops gracefully or crashes, and another process joins.
                 let (tenure, instrumented, scheduler) = self.processes.swap_remove(whom);
                 let good = self.below(2) == 0;
                 let session = tenure.session();
@@ -133,7 +133,8 @@ async fn lived(seed: u64) {
         world.step().await;
     }
     world.processes.iter().for_each(|(_, instrumented, _)| heal(instrumented));
-    // Long enough for a candidate to lead, and not before the first ticks, however far back the clock was set.
+    // The clock may have been set back before the first ticks: set it to at least half an hour after the start. Then
+    // wait long enough for a candidate to lead.
     world.clock.step_wall((start_ms() + 1_800_000 - world.clock.wall_ms()).max(0));
     world.clock.advance(5 * MINUTE).await;
     for name in ["often", "minutely", "odd"] {

@@ -404,7 +404,7 @@ async fn as_many_tasks_are_unblocked_as_claims_end() {
     assert_eq!(second.iter().map(|it| it.id.0).collect::<Vec<_>>(), [3, 4]);
 }
 
-/// The process that ended the last claim of a key crashed before it unblocked other tasks.
+/// Maintenance unblocks tasks of a concurrency key if the process that ended its last claim crashed before it could.
 #[tokio::test]
 async fn maintenance_unblocks_tasks_that_a_crash_left_blocked() {
     let (store, _dir) = fresh().await;

@@ -53,7 +53,8 @@ async fn commands_that_only_read_create_no_file() {
     assert_eq!(error.kind, ErrorKind::Address, "a missing directory is an error");
 }
 
-/// SQLite was migrated by every program that opened the file, even by a read command of a newer version, which excluded older services.
+/// Regression test: every program that opened the file migrated it. Even a read command of a newer version did, which
+/// excluded older services.
 #[tokio::test]
 async fn a_file_is_not_migrated_if_that_excludes_older_programs() {
     let dir = tempfile::tempdir().unwrap();

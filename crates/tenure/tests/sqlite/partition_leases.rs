@@ -84,7 +84,7 @@ async fn a_member_that_lost_a_partition_changes_nothing() {
     assert_eq!(commit_partition(&mut transaction, &commit).await, Ok(CommitResult::LeaseLost));
 }
 
-/// The control: a commit that ignores the token duplicates effects.
+/// Negative control: a commit that ignores the token duplicates effects.
 #[tokio::test]
 async fn a_commit_that_ignores_the_token_is_detected() {
     let mut scenario = TakeoverScenario::new().await;
@@ -93,7 +93,7 @@ async fn a_commit_that_ignores_the_token_is_detected() {
     assert!(!scenario.effects_are_single().await);
 }
 
-/// The transaction has read before the takeover: its snapshot is old, and SQLite rejects the write.
+/// A transaction that has read before a takeover has an old snapshot, so SQLite rejects its commit of the partition.
 #[tokio::test]
 async fn a_transaction_with_an_old_snapshot_cannot_commit_a_partition() {
     let scenario = TakeoverScenario::new().await;
@@ -261,7 +261,7 @@ pub(crate) async fn produce(store: SqliteStore, must_stop: impl Fn() -> bool) {
 async fn many_processes_neither_lose_nor_duplicate_nor_reorder_events() {
     let (store, _dir) = fresh(8).await;
     store.pool().execute("CREATE TABLE effects (event INTEGER, key TEXT, n INTEGER)").await.unwrap();
-    // Without earlier members, the first ones take partitions at once.
+    // The group has had no members yet, so the first ones take partitions at once.
     store.set_group(&group(), &GroupSettings::default(), StartOffset::Earliest).await.unwrap();
     let mut consumers: Vec<_> = (0..3).map(|_| Child::spawn("consumer", store.path())).collect();
     let mut producers: Vec<_> = (0..2).map(|_| Child::spawn("producer", store.path())).collect();

@@ -18,7 +18,7 @@ async fn copied(directory: &Path) -> (SqliteStore, GrantsBeforeRestore) {
     (store, before.go_on().await)
 }
 
-/// After a restore from a copy, the store granted a token that it had granted before.
+/// Regression test: after a restore from a copy, the store granted a token that it had granted before.
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_of_a_copy_exceed_all_earlier_tokens() {
     let directory = tempfile::tempdir().unwrap();

@@ -240,13 +240,13 @@ async fn a_decided_tick_never_fires_again() {
     let leader = TestScheduler::of(&store).await;
     overdue(&store, &hourly("tell", EVENT), 0).await;
     assert_eq!(leader.fire().await, [FireOutcome::Fired]);
-    // Like a clock that was set back before the schedule was defined again.
+    // Set the next tick back, as if the clock was set back before the schedule was defined again.
     let back = "UPDATE tenure_schedules SET next_tick_at_ms = next_tick_at_ms - 3600000, due_at_ms = due_at_ms - 3600000";
     sqlx::query(back).execute(store.pool()).await.unwrap();
     assert_eq!(leader.fire().await, [FireOutcome::Fired]);
     assert_eq!((all_events(&store, 1).await.len(), view(&store, "tell").await.fired_count), (1, 1));
     assert!(view(&store, "tell").await.due_at_ms > Some(tenure::runtime::wall_ms()));
-    // Like new time zone rules that moved the next tick back to one that was fired manually.
+    // Set the next tick back, as if new time zone rules moved it to a tick that was fired manually.
     let moved = "UPDATE tenure_schedules SET next_tick_at_ms = last_tick_at_ms + 1000, due_at_ms = last_tick_at_ms, last_tick_at_ms = NULL";
     sqlx::query(moved).execute(store.pool()).await.unwrap();
     let fire = leader.plan().await;

@@ -69,7 +69,8 @@ fn render(advice: &Advice, guarantees: &StoreGuarantees, assumed: &[&str]) -> St
     text
 }
 
-/// For `tenure doctor`: compares the store in use with the recommendation. `None` if there are no answers to compare with.
+/// For `tenure doctor`: compares the store in use with the recommendation. `None` if there are no answers to compare
+/// with.
 pub(crate) fn check(answers: &AdviseAnswers, used: &StoreGuarantees) -> Option<Finding> {
     judge(answers, used, in_pod())
 }
@@ -83,7 +84,7 @@ fn judge(answers: &AdviseAnswers, used: &StoreGuarantees, in_pods: bool) -> Opti
         .into_iter()
         .find(|store| store.guarantees().backend == used.backend);
     if !answers.any_given() {
-        // Known without answers: pods share no disk.
+        // This needs no answers: pods do not share a disk.
         let advice =
             "pods share no disk, so each elects its own leader; run `tenure advise --available kubernetes`";
         return (in_pods && local.is_some())

@@ -1,10 +1,10 @@
 //! `tenure events consume`: joins a group and runs a command for each event.
 //!
-//! The consumer of the library passes events to a handler that runs the command under the watchdog of [`crate::child`]. The
-//! supervisor sends the watchdog the deadline of its session, and thereby of its partitions, and the watchdog stops the whole
-//! process group before that deadline. An event is committed after its command exited with 0, so it is processed at least
-//! once. If the library passes an event again because another event of its batch failed, a command that succeeded does not run
-//! again.
+//! The consumer of the library passes events to a handler that runs the command under the watchdog of [`crate::child`].
+//! The supervisor sends the watchdog the deadline of its session, and thereby of its partitions, and the watchdog stops
+//! the whole process group before that deadline. An event is committed after its command exited with 0, so it is
+//! processed at least once. If the library passes an event again because another event of its batch failed, a command
+//! that succeeded does not run again.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,9 +31,9 @@ use crate::store;
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Limit of a command without timeout, and of a drain: practically unlimited. A second signal ends the wait.
 const UNLIMITED: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// Events read ahead per concurrent command, so that slow commands do not idle the others.
+/// Number of events read ahead per concurrent command, so that a slow command does not leave the others without events.
 const READ_AHEAD: usize = 4;
-/// Number of remembered successes; more than can be in flight.
+/// Maximum number of remembered successes; more events cannot be in flight.
 const REMEMBERED: usize = 20_000;
 
 /// State that all commands share.
@@ -53,8 +53,8 @@ struct ConsumeContext {
     failed: AtomicU64,
 }
 
-/// Events whose command succeeded and which may not be committed yet, by the token under which they were read. A reset changes
-/// the token, so that they run again.
+/// Events whose command succeeded and which may not be committed yet, by the token under which they were read. A reset
+/// changes the token, so that they run again.
 #[derive(Default)]
 struct SucceededEvents {
     known: HashSet<(Token, EventId)>,
@@ -212,11 +212,11 @@ async fn wait_until_idle(global: &GlobalArgs, store: &dyn Store, group: &GroupKe
 
 /// Progress of a group.
 enum GroupProgress {
-    /// All events are processed.
+    /// All events are processed and no retry is pending.
     Here,
-    /// Events are left.
+    /// Events or retries are left.
     Ahead,
-    /// Events are left, and the group is paused.
+    /// Events or retries are left, and the group is paused.
     Paused(Pause),
 }
 
@@ -232,7 +232,7 @@ async fn group_progress(
     let unread =
         look.partition_leases.iter().any(|lease| lease.committed_offset < end_offset(lease.partition));
     let partitions: Vec<u32> = look.partition_leases.iter().map(|lease| lease.partition).collect();
-    // Dead letters, and events that wait behind them, wait for an operator.
+    // Count only parked keys with a pending retry: dead letters, and events behind them, wait for an operator.
     let is_left = unread
         || store
             .parked_keys_in(group, &partitions)
@@ -276,7 +276,8 @@ async fn drain(
 }
 
 impl ConsumeContext {
-    /// Runs the command for each event of a batch. The first failure fails the batch; the library then finds the failed event.
+    /// Runs the command for each event of a batch. The first failure fails the batch; the library then finds the failed
+    /// event.
     async fn handle(&self, batch: EventBatch) -> Result<(), HandlerError> {
         for event in &batch {
             let known = (batch.token(event.partition).unwrap_or(Token::ZERO), event.id);

@@ -215,8 +215,9 @@ async fn order(
     )))
 }
 
-/// Replays or drops all dead letters page by page, each once: a replayed event may become a dead letter again meanwhile. A page
-/// of large events may be shorter than requested.
+/// Replays or drops all dead letters page by page. Handles each event once, because a replayed event may become a dead
+/// letter again meanwhile. A page of large events may be shorter than requested, so only a page without new events ends
+/// the loop.
 async fn act_on_all(
     store: &dyn Store,
     group: &GroupKey,
@@ -231,7 +232,8 @@ async fn act_on_all(
             store.parked_events(&filter).await?.iter().map(|view| view.event.id).collect();
         ids.retain(|id| named.insert(*id));
         let Some(last) = ids.iter().max().copied() else { return Ok(all) };
-        // Dead letters of one key are listed by offset, not by id, so no cursor is possible. Those already handled are not listed again.
+        // Dead letters of one key are listed by offset, not by id, so no cursor is possible. Those already handled are
+        // not listed again.
         filter.after = filter.key.is_none().then_some(last);
         all.extend(store.apply_dead_letter_action(&filter.group, &ids, order).await?);
     }

@@ -35,7 +35,7 @@ fn event(args: PublishArgs) -> Result<NewEvent, CliError> {
     };
     Ok(NewEvent {
         key: args.key,
-        kind: args.kind.unwrap_or_default(),
+        event_type: args.kind.unwrap_or_default(),
         payload,
         headers: args.headers.into_iter().collect(),
         idempotency_key: args.idempotency_key,

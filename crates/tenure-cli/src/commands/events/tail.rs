@@ -1,7 +1,7 @@
 //! `tenure events tail`: prints events as they are published.
 //!
-//! It has no session, so it works with read permission only. For the same reason it polls: only a session can register as
-//! waiter.
+//! It has no session, so it works with read permission only. For the same reason it polls: only a session can register
+//! as waiter.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -158,8 +158,8 @@ impl<'a> TopicReader<'a> {
         Ok(self.store.read_events(&ask).await?)
     }
 
-    /// Returns the last `count` matching events. Offsets of all partitions come from one sequence, so it starts shortly before
-    /// the end and doubles the distance until there are enough.
+    /// Returns the last `count` matching events. Offsets of all partitions come from one sequence, so it starts shortly
+    /// before the end and doubles the distance until there are enough.
     async fn last(&mut self, count: usize) -> Result<Vec<Event>, CliError> {
         let latest = self.ends.iter().map(|ends| ends.end_offset).max().unwrap_or(0);
         let earliest = self.ends.iter().map(|ends| ends.start_offset).min().unwrap_or(0);

@@ -48,7 +48,8 @@ pub(crate) struct CommandRun {
 }
 
 impl CommandSpec {
-    /// Runs the command. Stops it before `deadline` (nanoseconds of `CLOCK_BOOTTIME`, read repeatedly) and when `over` completes.
+    /// Runs the command. Stops it before `deadline` (nanoseconds of `CLOCK_BOOTTIME`, read repeatedly) and when `over`
+    /// completes.
     pub(crate) async fn run(
         &self,
         input: CommandInput<'_>,

@@ -1,8 +1,8 @@
 //! `tenure schedules apply`: applies the schedules in a file to the store.
 //!
-//! The whole file is validated and compared with the store first. Then each schedule is updated on its own, only if it still has
-//! the compared version. So concurrent applications of the same file find nothing to change, concurrent changes are not
-//! overwritten, and a repeated application continues after an interruption.
+//! The whole file is validated and compared with the store first. Then each schedule is updated on its own, only if it
+//! still has the compared version. So concurrent applications of the same file find nothing to change, concurrent
+//! changes are not overwritten, and a repeated application continues after an interruption.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -94,7 +94,8 @@ pub(super) async fn run(global: &GlobalArgs, args: ApplyArgs) -> Result<u8, CliE
     Ok(0)
 }
 
-/// Source of the schedules. `--prune` requires an explicit source, because files of different projects may have the same name.
+/// Source of the schedules. `--prune` requires an explicit source, because files of different projects may have the
+/// same name.
 fn source(args: &ApplyArgs, file: &ScheduleFile) -> Result<String, CliError> {
     let named = args.source.clone().or_else(|| file.source.clone());
     if let Some(source) = named {

@@ -1,7 +1,7 @@
 //! `tenure schedules backfill`: fires past ticks that have not fired.
 //!
-//! This command computes the ticks batch by batch, and each batch fires in its own transaction. A tick is a primary key, so a
-//! repeated backfill fires the remaining ticks and none twice.
+//! This command computes the ticks batch by batch, and each batch fires in its own transaction. A tick is a primary
+//! key, so a repeated backfill fires the remaining ticks and none twice.
 
 use serde_json::json;
 use tenure::port::{ManualFire, ManualFireOutcome, ManualFireResult, ScheduleView, Store};

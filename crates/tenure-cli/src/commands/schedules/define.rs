@@ -119,8 +119,8 @@ fn set_request(
     }
 }
 
-/// Validates a definition before the store is opened. An interval `from start` without a start gets the current time here,
-/// as the store will do.
+/// Validates a definition before the store is opened. An interval `from start` without a start gets the current time
+/// here, as the store will do.
 fn checked(definition: &ScheduleDefinition) -> Result<(), CliError> {
     definition.clone().started(wall_ms()).check().map_err(|error| CliError::usage(error.to_string()))
 }

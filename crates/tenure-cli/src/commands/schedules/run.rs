@@ -92,7 +92,7 @@ fn print_change(global: &GlobalArgs, name: &str, fires: bool, token: Option<Toke
     }
 }
 
-/// Completes when no schedule is due, if `wanted`.
+/// Completes when no schedule is due. If `wanted` is false, never completes.
 async fn until_idle(store: &dyn Store, wanted: bool) -> Result<(), CliError> {
     if !wanted {
         std::future::pending::<()>().await;

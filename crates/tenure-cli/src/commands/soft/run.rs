@@ -1,7 +1,7 @@
 //! `tenure run --soft`: runs a command while this process is a soft leader.
 //!
-//! As with `tenure run`, the watchdog stops the command before the deadline. Members on the other side of a network split may
-//! have a leader of their own at the same time.
+//! As with `tenure run`, the watchdog stops the command before the deadline. Members on the other side of a network
+//! split may have a leader of their own at the same time.
 
 use std::ffi::OsString;
 
@@ -73,7 +73,7 @@ async fn campaign(
     }
 }
 
-/// Waits until this candidate leads. An inner `Err` is the exit code to return instead.
+/// Waits until this candidate leads. An inner `Err` is the exit code with which the command ends instead.
 async fn wait_to_lead(
     global: &GlobalArgs,
     args: &RunArgs,

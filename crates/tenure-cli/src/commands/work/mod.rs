@@ -1,9 +1,9 @@
 //! `tenure work`: a worker that runs a command for each task.
 //!
 //! The worker of the library passes each claimed task to a handler that runs the command under the watchdog of
-//! [`crate::child`]. The supervisor sends the watchdog every new deadline of the claim, and the watchdog stops the whole
-//! process group before the deadline. So no other worker runs the task while a process of this attempt is left, even if
-//! tenure is stopped or killed. The supervisor releases a task only after its command is gone.
+//! [`crate::child`]. The supervisor sends the watchdog every new deadline of the claim, and the watchdog stops the
+//! whole process group before the deadline. So no other worker runs the task while a process of this attempt is left,
+//! even if tenure is stopped or killed. The supervisor releases a task only after its command is gone.
 
 mod attempt;
 
@@ -124,7 +124,7 @@ async fn worker(
         .location(host_name())
         .tags(args.tags.clone())
         .concurrency(args.concurrency as usize)
-        // A command takes longer than a claim, so prefetched tasks would only wait here.
+        // Running a command takes longer than claiming a task, so prefetched tasks would only wait in this process.
         .prefetch(0)
         .grace(UNLIMITED);
     let builder = match args.kinds.is_empty() {
@@ -170,8 +170,8 @@ async fn wait_until_idle(store: &dyn Store, queue: &QueueKey, worker: &WorkerPro
     }
 }
 
-/// Whether a ready, blocked or claimed task of the queue matches the worker. Checks the counts first, then reads the tasks page
-/// by page until one matches.
+/// Whether a ready, blocked or claimed task of the queue matches the worker. Checks the counts first, then reads the
+/// tasks page by page until one matches.
 async fn has_task_for(
     store: &dyn Store,
     queue: &QueueKey,

@@ -10,7 +10,7 @@ impl Elections {
         let AdoptLeaseRequest { session, election: key, slot, token, granted_by: by } = adopt;
         let at = (key.clone(), *slot, by.clone());
         let last = self.adopted.get(&at);
-        // A late leader with an older grant must not return.
+        // Reject an older grant: the granting store has granted the lease again since.
         if !self.is_live(session) || last.is_some_and(|(last, _)| token <= last) {
             return false;
         }

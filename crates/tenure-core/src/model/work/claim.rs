@@ -88,7 +88,7 @@ impl Work {
         Ok(())
     }
 
-    /// Makes up to `limit` due tasks of a queue ready. Returns how many.
+    /// Makes up to `limit` due tasks of a queue ready. Returns the number of tasks.
     pub(super) fn promote(&mut self, key: &QueueKey, now_ms: i64, limit: u32) -> u64 {
         let Some(queue) = self.queues.get(key) else { return 0 };
         let due = queue.scheduled.iter().take_while(|(at, _)| *at <= now_ms).take(limit as usize);
@@ -124,7 +124,7 @@ impl Work {
             } else if pass.carries(self.weight(task)) {
                 got.extend(self.begin(place.1, claim_request, pass));
             } else {
-                // The next call continues.
+                // The response is full; the next call returns this task.
                 pass.full = true;
                 pass.look_at(pass.now_ms);
             }
@@ -146,13 +146,13 @@ impl Work {
         queue.room(pass.now_ms) > 0
     }
 
-    /// The requirements of ready tasks that this worker may ever match.
+    /// The distinct requirements of the ready tasks of a queue that this worker may ever match.
     fn requirements_list(&self, key: &QueueKey, worker: &WorkerProfile) -> Vec<Arc<Requirements>> {
         let ready = self.queues.get(key).into_iter().flat_map(|queue| queue.ready.keys());
         ready.filter(|requirements| requirements.may_match(worker)).cloned().collect()
     }
 
-    /// The first ready task with these requirements after this position.
+    /// The first ready task after this position that has one of these requirements.
     fn next(
         &self,
         key: &QueueKey,
@@ -168,7 +168,7 @@ impl Work {
         requirements_list.iter().filter_map(first).min_by_key(|(_, place)| *place)
     }
 
-    /// Until when a task is reserved for workers with a preferred tag, if this worker has none.
+    /// The end of the preference window of a task, if this worker has no preferred tag and the window is not over.
     fn reserved_until(
         &self,
         task: &TaskRecord,

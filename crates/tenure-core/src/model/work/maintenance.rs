@@ -19,7 +19,8 @@ impl Work {
             return response;
         }
         response.is_leader = true;
-        // A step of our clock expires nothing; without an estimate of the clock nothing expires by time.
+        // Use the lesser of the leader's estimate and the store's clock, so that a forward step of that clock expires
+        // nothing. Without an estimate nothing expires by time.
         let clock_ms = request.clock_ms.map_or(i64::MIN, |clock| clock.min(now_ms));
         let limit = request.limit as usize;
         self.recover_lost_claims(&mut response, observation, clock_ms, now_ms, limit);
@@ -36,7 +37,7 @@ impl Work {
         response
     }
 
-    /// Recovers claims whose session or time is over.
+    /// Recovers claims whose session has ended or whose timeout or maximum run time is exceeded.
     fn recover_lost_claims(
         &mut self,
         response: &mut MaintenanceResponse,
@@ -135,7 +136,8 @@ impl Work {
         }
     }
 
-    /// Whether a child may still need the result of this task: a child that is not completed may be retried.
+    /// Whether a child may still need the result of this task. A child needs it until it is completed, because it may
+    /// be retried.
     fn is_needed(&self, task: &TaskRecord) -> bool {
         let wants = |id: &TaskId| self.tasks.get(id).is_some_and(|it| it.state != TaskState::Completed);
         task.children.iter().any(wants)
@@ -149,7 +151,7 @@ impl Work {
         let by_clock = deadlines.chain(expiring_waits).chain(self.pool_deadlines()).min();
         let due = self.queues.values().filter_map(|queue| queue.scheduled.first()).map(|(at, _)| *at);
         let by_now = due.chain(self.rested()).min();
-        // A time is over only once it has passed, so add one millisecond.
+        // A deadline is exceeded only after it has passed, so add one millisecond.
         let by_clock =
             by_clock.filter(|_| clock_ms > i64::MIN).map(|at| at.saturating_add(1).saturating_sub(clock_ms));
         let in_ms = by_clock.into_iter().chain(by_now.map(|at| at.saturating_sub(now_ms))).min()?;

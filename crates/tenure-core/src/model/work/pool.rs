@@ -15,7 +15,7 @@ use crate::{Name, Token};
 pub(super) struct PoolRecord {
     pub(super) settings: PoolSettings,
     pub(super) resources: BTreeMap<Name, ResourceRecord>,
-    /// Removed resources. One that is added again continues with its token.
+    /// Removed resources. A resource that is added again continues with its token.
     pub(super) removed: BTreeMap<Name, ResourceRecord>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct PoolRequestRecord {
 }
 
 impl PoolRecord {
-    /// The current priority of a request. The formula is valid, because it was validated before.
+    /// The current priority of a request. The formula was validated when it was stored.
     pub(super) fn priority(&self, request: &PoolRequestView, now_ms: i64) -> i64 {
         let facts = PriorityInputs::of(&request.request, request.created_at_ms, now_ms);
         self.settings.priority_formula.parse::<Formula>().map_or(0, |formula| formula.value(&facts))

@@ -111,8 +111,8 @@ impl Work {
         self.notifications.push(Notification::PoolChanged(request.pool.clone()));
     }
 
-    /// Ends requests whose session or time is over, notifies requests that wait for resources after their cooldown,
-    /// and prunes old requests.
+    /// Ends requests whose session has ended or whose time is over, notifies waiting requests when a cooldown ends, and
+    /// prunes old requests.
     pub(super) fn maintain_pools(
         &mut self,
         response: &mut MaintenanceResponse,
@@ -154,18 +154,18 @@ impl Work {
         self.requests.retain(|_, it| !old(it));
     }
 
-    /// When requests end.
+    /// The times at which requests end without further calls.
     pub(super) fn pool_deadlines(&self) -> impl Iterator<Item = i64> {
         self.requests.values().filter_map(|it| ends_at(&it.view))
     }
 
-    /// When cooldowns end.
+    /// The times at which cooldowns end.
     pub(super) fn rested(&self) -> impl Iterator<Item = i64> {
         self.pools.values().flat_map(|pool| pool.resources.values()).filter_map(|it| it.cooling_until)
     }
 }
 
-/// When a request ends without further calls.
+/// The time at which a request ends without further calls.
 fn ends_at(view: &PoolRequestView) -> Option<i64> {
     match view.state {
         PoolRequestState::Waiting => {

@@ -99,8 +99,8 @@ impl QueueRecord {
         rate.min(most.saturating_sub(self.count(TaskState::Claimed)))
     }
 
-    /// After a backward step of the clock the bucket fills from the new time on, so that no claim waits for the clock
-    /// to catch up.
+    /// Restarts the bucket after a backward step of the clock. It fills from the new time on, so that no claim waits
+    /// until the clock has caught up.
     pub(super) fn restart_rate(&mut self, now_ms: i64) {
         if let (Some(bucket), Some(rate)) = (self.bucket, self.settings.rate) {
             self.bucket = Some(bucket.now(rate, bucket.at_ms().min(now_ms)));
@@ -116,7 +116,7 @@ impl QueueRecord {
     }
 }
 
-/// Whether the caller may assign work of a queue or pool with these settings.
+/// Whether the caller may assign the tasks of a queue, or the resources of a pool, with these settings.
 pub(super) fn may_assign(
     mode: AssignmentMode,
     fallback: BrokerFallback,

@@ -2,8 +2,8 @@
 
 use crate::port::RateLimit;
 
-/// A token bucket: full when idle, refilled at the rate. It counts parts to avoid rounding: one claim costs `per_ms`
-/// parts, and each millisecond adds `count`.
+/// A token bucket for claims. It is full when idle and refills at the rate. To avoid rounding, it counts fractions of
+/// claims: one claim costs `per_ms` units, and each millisecond adds `count` units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RateBucket {
     parts: u128,
@@ -16,14 +16,14 @@ impl RateBucket {
         RateBucket { parts: most(rate), at_ms: now_ms }
     }
 
-    /// The bucket at `now_ms`. A backward step of the clock adds and removes nothing.
+    /// The bucket at `now_ms`. A backward step of the clock does not change its contents.
     pub(super) fn now(self, rate: RateLimit, now_ms: i64) -> RateBucket {
         let passed = u128::try_from(now_ms.saturating_sub(self.at_ms)).unwrap_or(0);
         let parts = passed.saturating_mul(rate.count.into()).saturating_add(self.parts).min(most(rate));
         RateBucket { parts, at_ms: now_ms }
     }
 
-    /// When it was last filled.
+    /// Time of the last refill.
     pub(super) fn at_ms(self) -> i64 {
         self.at_ms
     }
@@ -33,7 +33,7 @@ impl RateBucket {
         u64::try_from(self.parts / u128::from(rate.per_ms.max(1))).unwrap_or(u64::MAX)
     }
 
-    /// Removes one claim.
+    /// Takes one claim out of the bucket.
     pub(super) fn take(&mut self, rate: RateLimit) {
         self.parts = self.parts.saturating_sub(rate.per_ms.max(1).into());
     }
@@ -73,7 +73,7 @@ mod tests {
     }
 
     proptest! {
-        /// In no interval more claims than the rate allows plus one burst.
+        /// No interval contains more claims than the rate allows plus one burst.
         #[test]
         fn no_interval_exceeds_the_rate(count in 1..20u32, per_ms in 1..5_000u64,
                                              passes in prop::collection::vec((0..500i64, 0..5u64), 1..100)) {

@@ -20,7 +20,7 @@ impl Work {
         };
         let Some(task) = self.tasks.get(&id).filter(under) else { return SettleResult::ClaimLost };
         match (&settlement.outcome, task.state) {
-            // A completion whose response was lost may be repeated.
+            // A worker may repeat a completion whose response was lost.
             (ClaimOutcome::Complete(_), TaskState::Completed) => {
                 return SettleResult::Applied(TaskState::Completed);
             }
@@ -81,8 +81,8 @@ impl Work {
         self.end_with_dependents(id, TaskState::Dead, reason, now_ms);
     }
 
-    /// Ends an attempt because the claim was lost. Returns the dependents that ended with the task, if it was the
-    /// last attempt.
+    /// Ends an attempt because the claim was lost. If it was the last attempt, the task dies. Returns the dependents
+    /// that died with it.
     pub(super) fn lose(&mut self, id: TaskId, error: &str, now_ms: i64) -> Vec<TaskId> {
         let Some(task) = self.tasks.get_mut(&id) else { return Vec::new() };
         task.failed(error, now_ms);

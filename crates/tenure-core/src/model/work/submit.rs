@@ -29,7 +29,7 @@ impl Work {
             let task = NewTask { parents: Vec::new(), ..task.clone() };
             rows.push(TaskRecord::submitted(submitted.id, submission.queue.clone(), task, parents, now_ms));
         }
-        // No error is possible from here on.
+        // All checks are done; the following steps cannot fail.
         self.queues.entry(submission.queue.clone()).or_default();
         self.last_task += rows.len() as u64;
         let ids: Vec<TaskId> = rows.iter().map(|row| row.id).collect();
@@ -47,7 +47,8 @@ impl Work {
         Ok(numbered)
     }
 
-    /// The id of each task, new or existing. Of several tasks with the same idempotency key the first counts.
+    /// The id of each task, new or existing. Of several tasks with the same idempotency key, the first one is
+    /// submitted.
     fn numbered(&self, submission: &Submission) -> Vec<SubmitReceipt> {
         let mut last = self.last_task;
         let mut here: BTreeMap<&str, TaskId> = BTreeMap::new();
@@ -83,7 +84,7 @@ impl Work {
         let mut parents = BTreeSet::new();
         for parent in &task.parents {
             let id = match *parent {
-                // Submitted in this call, directly or earlier under the same key.
+                // The parent is a new task of this call, given by its index.
                 ParentRef::Index(index) if numbered[index as usize].id.0 > self.last_task => {
                     parents.insert(numbered[index as usize].id);
                     continue;
@@ -102,7 +103,7 @@ impl Work {
         Ok(parents.into_iter().collect())
     }
 
-    /// Adds a task to the children of its parents.
+    /// Adds a task to the children lists of its parents.
     fn adopt(&mut self, id: TaskId) {
         let parents = self.tasks.get(&id).map(|task| task.parents.clone()).unwrap_or_default();
         for parent in parents {

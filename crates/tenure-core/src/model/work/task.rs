@@ -88,14 +88,14 @@ impl TaskRecord {
         if self.run_at.is_some_and(|at| at > now_ms) { TaskState::Scheduled } else { TaskState::Ready }
     }
 
-    /// When its maximum wait ends, if it waits for a worker.
+    /// When the maximum wait of the task ends, if it waits for a worker.
     pub(super) fn gives_up_at(&self) -> Option<i64> {
         let waits = matches!(self.state, TaskState::Ready | TaskState::Blocked);
         let (since, most) = (self.ready_at.filter(|_| waits)?, self.new.max_wait_ms?);
         Some(since.saturating_add_unsigned(most))
     }
 
-    /// When its maximum run time ends.
+    /// When the maximum run time of the current attempt ends.
     pub(super) fn run_over_at(&self) -> Option<i64> {
         Some(self.claimed_at?.saturating_add_unsigned(self.new.max_run_ms?))
     }
@@ -150,7 +150,7 @@ impl Work {
         task.new.payload.as_str().len() + task.parents.iter().filter_map(input).sum::<usize>()
     }
 
-    /// The task as handed to a worker.
+    /// The task as returned to the worker that claimed it.
     pub(super) fn handed(&self, task: &TaskRecord) -> ClaimedTask {
         let input = |id: &TaskId| Some((*id, self.tasks.get(id)?.output.clone()?));
         ClaimedTask {

@@ -36,7 +36,8 @@ impl Work {
         shared.into_iter().chain([id]).collect()
     }
 
-    /// Retries tasks in any order: a retried parent may make its children retriable.
+    /// Retries tasks until no more can be retried. The order does not matter: a retried parent may make its children
+    /// retriable.
     fn retry_all(&mut self, mut tasks: BTreeSet<TaskId>, now_ms: i64) -> BTreeSet<TaskId> {
         let mut done = BTreeSet::new();
         loop {
@@ -51,8 +52,8 @@ impl Work {
         }
     }
 
-    /// A finished task can be retried while none of its parents is dead or cancelled. A scheduled task no longer
-    /// waits.
+    /// Whether a task can be retried: it is dead or cancelled and none of its parents is, or it is scheduled and then
+    /// becomes ready at once.
     fn can_retry(&self, id: &TaskId) -> bool {
         let lost = |task: &TaskRecord| matches!(task.state, TaskState::Dead | TaskState::Cancelled);
         let Some(task) = self.tasks.get(id) else { return false };
@@ -94,7 +95,7 @@ impl Work {
         });
     }
 
-    /// The parent whose end ended this task is back, but another parent is dead or cancelled.
+    /// Names another dead or cancelled parent as the cause, after the parent that ended this task was retried.
     fn set_other_cascade(&mut self, id: TaskId) {
         let lost = |id: &TaskId| {
             let state = self.tasks.get(id)?.state;

@@ -28,7 +28,7 @@ impl Work {
         self.unlist(&task);
         change(&mut task);
         let to = task.state;
-        // A blocked task would have been claimable all the time, so its ready time stays.
+        // A blocked task keeps its ready time, because without the limit it would have been claimable all the time.
         if to == TaskState::Ready && !matches!(from, TaskState::Ready | TaskState::Blocked) {
             let due = task.run_at.filter(|at| from == TaskState::Scheduled && *at <= now_ms);
             task.ready_at = Some(due.unwrap_or(now_ms));
@@ -51,13 +51,13 @@ impl Work {
         if from == to {
             return;
         }
-        // Workers may also wait for a queue that was full.
+        // Workers may also wait for a queue whose limit of claimed tasks was reached.
         let limited = self.queues.get(queue).is_some_and(|it| it.settings.max_claimed.is_some());
         if to == TaskState::Ready || (from == TaskState::Claimed && limited) {
             self.notify_queue(queue);
         }
-        // An unblocked task that leaves the ready state makes room like a claim that ends; otherwise no blocked task
-        // would follow.
+        // Unblock the next task when a claim ends. Also do so when an unblocked task leaves the ready state without a
+        // claim, because otherwise the blocked tasks behind it would wait forever.
         let made_way = from == TaskState::Claimed
             || (from == TaskState::Ready && !matches!(to, TaskState::Claimed | TaskState::Blocked));
         if let Some(key) = key.filter(|_| made_way) {
@@ -65,7 +65,8 @@ impl Work {
         }
     }
 
-    /// Unblocks the first task of each set of requirements with this key. The first worker gets it.
+    /// Makes the first blocked task of each distinct requirements with this key ready. The first worker to claim one of
+    /// them gets it; the next claims block the others again.
     fn unblock_first(&mut self, namespace: &Name, key: String, now_ms: i64) {
         let Some(key_state) = self.key_states.get(&(namespace.clone(), key)) else { return };
         let firsts: Vec<TaskId> =

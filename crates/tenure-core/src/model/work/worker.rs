@@ -95,7 +95,7 @@ impl Work {
     }
 }
 
-/// A worker of which only the name is known.
+/// A worker that was approved but has not registered: only its name is known.
 fn named(name: &str) -> NewWorker {
     NewWorker {
         name: name.into(),

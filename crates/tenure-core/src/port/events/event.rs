@@ -113,7 +113,7 @@ pub struct NewEvent {
     pub key: Option<String>,
     /// Type of the event.
     #[serde(rename = "type")]
-    pub kind: String,
+    pub event_type: String,
     /// Payload.
     #[serde(flatten)]
     pub payload: Payload,
@@ -133,7 +133,7 @@ pub struct NewEvent {
 impl NewEvent {
     /// An event of this type with default options.
     pub fn new(kind: impl Into<String>) -> NewEvent {
-        NewEvent { kind: kind.into(), ..NewEvent::default() }
+        NewEvent { event_type: kind.into(), ..NewEvent::default() }
     }
 }
 

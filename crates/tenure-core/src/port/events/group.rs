@@ -92,8 +92,9 @@ pub struct GroupAssignment {
     pub settings: GroupSettings,
     /// Set while the group is paused.
     pub paused: Option<Pause>,
-    /// How long the group has had members without interruption, in milliseconds by the store's clock. In the first
-    /// moments, partitions are kept free for their previous members.
+    /// How long the group has had members without interruption, in milliseconds by the store's clock. During the first
+    /// [`REBALANCE_DELAY_MS`](crate::rules::event::REBALANCE_DELAY_MS), partitions are kept free for their previous
+    /// members.
     pub active_ms: u64,
 }
 
@@ -181,9 +182,9 @@ pub struct PartitionCommit {
     /// New committed offset: all events up to it are processed or parked. `None` leaves it unchanged.
     #[serde(default)]
     pub offset: Option<Offset>,
-    /// Processed events after the committed offset, each with its offset, by which the store finds it. They occur
-    /// because keys are processed in parallel. The store deletes an entry once the committed offset passes it, and
-    /// ignores an entry whose event is not at that offset.
+    /// Processed events after the committed offset, each with its offset, by which the store finds the event. They
+    /// exist because members process keys in parallel. The store deletes an entry once the committed offset passes it,
+    /// and ignores an entry whose event is not at that offset.
     #[serde(default)]
     pub processed: Vec<(EventId, Offset)>,
     /// Events to park: they failed, or an earlier event of their key is parked.

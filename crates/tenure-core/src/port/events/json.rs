@@ -33,7 +33,7 @@ impl TryFrom<NewEventJson> for NewEvent {
         let NewEventJson { key, kind, payload, payload_base64, headers, idempotency_key, leader_token } =
             event;
         let payload = one_of(payload, payload_base64)?.unwrap_or_default();
-        Ok(NewEvent { key, kind, payload, headers, idempotency_key, leader_token })
+        Ok(NewEvent { key, event_type: kind, payload, headers, idempotency_key, leader_token })
     }
 }
 

@@ -1,11 +1,10 @@
 //! Ports of topics, events and consumer groups.
 //!
-//! An event is published in the publisher's own transaction. Its key determines the partition
-//! ([`partition_for_key`](crate::rules::event::partition_for_key)). Offsets inside a partition grow in commit order,
-//! so a reader that has read up to an offset has missed nothing before it. A consumer group has one partition lease
-//! per partition: a lease with a token and a committed offset. A commit names the token, and the store compares it in
-//! the same transaction. A member that lost a partition can therefore not move its offset, and the rest of that
-//! transaction is rolled back.
+//! A publisher publishes an event in its own transaction. The key of the event determines the partition
+//! ([`partition_for_key`](crate::rules::event::partition_for_key)). Offsets inside a partition grow in commit order, so
+//! a reader that has read up to an offset has missed nothing before it. A consumer group has one lease per partition,
+//! with a token and a committed offset. A commit names the token, and the store compares it in the same transaction. A
+//! member that lost a partition therefore cannot move its offset, and the rest of that transaction is rolled back.
 //!
 //! A failed event is parked, together with the later events of its key. The committed offset advances past them.
 //!
@@ -89,7 +88,8 @@ pub trait EventStore: Send + Sync + 'static {
         no_events()
     }
 
-    /// Applies commits, in one transaction or in one each. Returns one result per commit.
+    /// Applies commits and returns one result per commit, in order. The store may apply them in one transaction or in
+    /// one transaction each.
     async fn commit_partitions(&self, commits: &[PartitionCommit]) -> Result<Vec<CommitResult>, StoreError> {
         let _ = commits;
         no_events()

@@ -2,10 +2,10 @@
 //!
 //! The store keeps two instants per schedule ([`ScheduleTickState`](crate::rules::schedule::ScheduleTickState)): the
 //! next tick and the last decided one. The leader of [`scheduler_election`] reads the due schedules, decides
-//! ([`plan`](crate::rules::schedule::plan)) and calls [`ScheduleStore::fire`]. One transaction, fenced by the
-//! leader's lease, records the ticks, publishes the events, submits the tasks and sets the next tick, but only if the
-//! schedule is unchanged since it was read. A tick therefore fires with all its effects or not at all, and a new
-//! leader continues from the stored state.
+//! ([`plan`](crate::rules::schedule::plan)) and calls [`ScheduleStore::fire`]. One transaction, fenced by the leader's
+//! lease, records the ticks, publishes the events, submits the tasks and sets the next tick. It does so only if the
+//! schedule is unchanged since it was read. A tick therefore fires with all its effects or not at all, and a new leader
+//! continues from the stored state.
 //!
 //! [`ScheduleStore`] has the operations of the scheduler, [`ScheduleAdmin`] the administrative operations.
 
@@ -56,7 +56,7 @@ pub trait ScheduleStore: Send + Sync + 'static {
         no_schedules()
     }
 
-    /// Number of concurrent [`fire`](Self::fire) calls that increase throughput; 1 for a store with a single writer.
+    /// Maximum useful number of concurrent [`fire`](Self::fire) calls; 1 for a store with a single writer.
     fn max_concurrent_fires(&self) -> usize {
         1
     }

@@ -55,8 +55,8 @@ pub struct SetScheduleRequest {
     /// Condition for the change.
     #[serde(default)]
     pub precondition: Precondition,
-    /// File or program that defines the schedule. Applying that file with pruning deletes schedules from it that it
-    /// no longer contains.
+    /// File or program that defines the schedule. Applying the file with pruning deletes schedules with this source
+    /// that the file no longer contains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Principal that makes the change.

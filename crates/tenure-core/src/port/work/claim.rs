@@ -28,8 +28,8 @@ pub struct WorkerProfile {
     pub tags: Vec<String>,
 }
 
-/// A request for tasks by one worker. A claim lasts while the session sends heartbeats, or for the claim timeout, or
-/// until the first of both ends.
+/// A request for tasks by one worker. With a session, a claim lasts while the session sends heartbeats; with a claim
+/// timeout, it lasts for that time. With both, it ends when the first of them ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -46,7 +46,7 @@ pub struct ClaimRequest {
     pub claim_timeout_ms: Option<u64>,
 }
 
-/// On whose authority tasks or resources are assigned.
+/// The authority under which a caller assigns tasks or resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimAuthority {
     /// Any process, as a distributed queue allows.
@@ -82,9 +82,9 @@ pub enum ClaimBatchResponse {
     Served {
         /// Tasks claimed by each request, in the order of the requests; each list is in queue order and may be empty.
         tasks: Vec<Vec<ClaimedTask>>,
-        /// If a request got fewer tasks than its limit: time until more tasks may become claimable without a new
-        /// submission, as far as the store knows (the next `run_at`, the end of a preference window or of a rate
-        /// limit).
+        /// If a request got fewer tasks than its limit: the time until more tasks may become claimable without a new
+        /// submission, as far as the store knows. This is the next `run_at`, or the end of a preference window or rate
+        /// limit.
         next_in: Option<Duration>,
     },
     /// Nothing was claimed.

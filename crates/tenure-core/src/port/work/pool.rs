@@ -131,8 +131,8 @@ impl fmt::Display for PoolRequestId {
     }
 }
 
-/// A request for a resource of a pool. The grant lasts while the session sends heartbeats, or for the claim timeout,
-/// or until the first of both ends.
+/// A request for a resource of a pool. With a session, the grant lasts while the session sends heartbeats; with a claim
+/// timeout, it lasts for that time. With both, it ends when the first of them ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

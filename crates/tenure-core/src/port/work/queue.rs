@@ -307,7 +307,7 @@ pub enum WaitReason {
     NoWorkers,
     /// No online worker has the required tags.
     NoWorkerWithTags {
-        /// Tags that no worker has; if every tag exists but no worker has all of them, all required tags.
+        /// Required tags that no worker has. If every tag occurs but no worker has all of them, all required tags.
         tags: Vec<String>,
     },
     /// No online worker can run this kind.

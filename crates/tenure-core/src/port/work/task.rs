@@ -346,15 +346,15 @@ pub struct AttemptFailure {
     pub failed_at_ms: i64,
     /// Worker of the attempt.
     pub worker: String,
-    /// Error reported by the worker, or the way the claim was lost: `claim lost: session ended`, `claim lost: claim
-    /// timeout exceeded`, `claim lost: max_run_ms exceeded`.
+    /// Error reported by the worker, or how the claim was lost: `claim lost: session ended`, `claim lost: claim timeout
+    /// exceeded` or `claim lost: max_run_ms exceeded`.
     pub error: String,
 }
 
 /// Maximum number of failed attempts kept per task.
 pub const FAILURES_MAX: usize = 10;
 
-/// A task as handed to a worker.
+/// A task as returned to the worker that claimed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ClaimedTask {

@@ -1,10 +1,10 @@
 //! Resolution of conflicts about a name.
 //!
-//! The two sides of a network split may register the same name. When they meet, each member sees both claims and
+//! The two sides of a network split may register the same name. When the split heals, each member sees both claims and
 //! decides for itself; members with the same claims reach the same decision. Two policies need a published
 //! [`ConflictRuling`]. With `stop both`, the first member that sees the conflict publishes the ruling, because the
-//! other may see only that the first has withdrawn. With a user-defined rule, the lowest member calls the rule once,
-//! and the others wait for its ruling.
+//! other member may see only that the first one has withdrawn. With a user-defined rule, the lowest member calls the
+//! rule once, and the others wait for its ruling.
 
 use super::{ConflictRuling, NameClaim, NameClaimRef, NameClaimant, NameMap};
 use crate::Name;
@@ -95,15 +95,15 @@ fn by_user_rule<'r>(
 ) -> ConflictDecision {
     let settled = rulings.any(|ruling| claims.iter().all(|claim| ruling.of.contains(claim)));
     match claims.iter().min() {
-        // It is kept; the others will receive the ruling.
+        // A ruling keeps this claim; the other members will receive it.
         _ if settled => ConflictDecision::Keep,
         Some(first) if first == mine => ConflictDecision::ApplyUserRule(claims.to_vec()),
         _ => ConflictDecision::Wait,
     }
 }
 
-/// The holder of a name for readers. During an unresolved conflict, the member that the policy would keep, or the
-/// lowest.
+/// The holder of a name, for readers. During an unresolved conflict, returns the member that the policy would keep, or
+/// else the lowest member.
 pub fn holder<'m>(
     resolver: ConflictPolicy,
     map: &'m NameMap,

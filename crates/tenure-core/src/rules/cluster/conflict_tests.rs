@@ -72,7 +72,7 @@ fn the_lowest_member_calls_the_rule_once_and_the_others_wait() {
         verdicts(ConflictPolicy::UserRule, &map),
         [ConflictDecision::GiveUp { kept_by: Some(id("b")) }, ConflictDecision::Keep]
     );
-    // Another member joins that the ruling does not cover.
+    // A further member claims the name; the ruling does not cover its claim.
     map.apply(name(), id("c"), claimed(1, 5));
     assert!(matches!(
         resolve_conflict(ConflictPolicy::UserRule, &map, &name(), &id("c"), |_| true),

@@ -1,10 +1,10 @@
 //! A small state that one holder of a singleton passes to the next, in the metadata of its candidacy.
 //!
-//! The holder that finishes stores the state in its candidacy *before* it releases the lease, and remains a candidate
-//! (an observer, if it is about to stop) until the next holder has acknowledged the state. The next holder looks for
-//! the state under its lease and accepts it only from the holder of the term directly before its own, because the
-//! state of an older term may be outdated. If this fails, because the holder died or the next one did not come in
-//! time, the singleton starts without a state.
+//! A holder that finishes stores the state in its candidacy *before* it releases the lease. It remains a candidate (an
+//! observer, if it is about to stop) until the next holder has acknowledged the state. The next holder reads the state
+//! while it holds the lease. It accepts the state only from the holder of the term directly before its own, because the
+//! state of an older term may be outdated. If the previous holder died, or if no next holder was elected in time, the
+//! singleton starts without a state.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
@@ -42,8 +42,8 @@ pub struct Handoff {
 }
 
 impl Handoff {
-    /// Adds the state to the metadata of a candidate and replaces an earlier one. The acknowledgement of a received
-    /// state stays, because the sender may not have read it yet.
+    /// Adds the state to the metadata of a candidate, replacing an earlier state. Keeps the acknowledgement of a
+    /// received state, because its sender may not have read it yet.
     pub fn write_to(&self, metadata: &mut Metadata) -> Result<(), HandoffTooLarge> {
         if self.state.len() > HANDOFF_MAX {
             return Err(HandoffTooLarge(self.state.len()));
@@ -172,9 +172,9 @@ mod tests {
             incoming_handoff(&election, terms, Token::from_u64(mine)).map(|h| h.state)
         };
         assert_eq!(of(&[term(2, "b"), term(1, "a")], 2).as_deref(), Some(&b"old"[..]));
-        // b ran in between and may have continued from there.
+        // `b` led in between and may have continued from the state of `a`.
         assert_eq!(of(&[term(3, "c"), term(2, "b"), term(1, "a")], 3), None);
-        // a ran again and left no state that time.
+        // `a` led again and left no state in that term.
         assert_eq!(of(&[term(3, "c"), term(2, "a"), term(1, "a")], 3), None);
         assert_eq!(of(&[], 2), None, "without known terms nothing is accepted");
     }

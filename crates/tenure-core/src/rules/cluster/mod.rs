@@ -1,9 +1,9 @@
 //! Registered names and singletons of a cluster.
 //!
-//! There are two variants. On a store a name is an election, and a singleton is an election whose candidates have
+//! There are two variants. With a store, a name is an election, and a singleton is an election whose candidates have
 //! their [weights](priority) as priorities; the store guarantees a single holder. In a *soft* cluster, where members
-//! only gossip, each member publishes its claims. The [map](NameMap) of all claims is the same wherever all of them
-//! were received, and a [policy](ConflictPolicy) resolves conflicts after a network split.
+//! only gossip, each member publishes its claims. Members that received the same claims have the same [map](NameMap),
+//! and a [policy](ConflictPolicy) resolves conflicts after a network split.
 //!
 //! | module | purpose |
 //! |---|---|

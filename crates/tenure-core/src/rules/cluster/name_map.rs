@@ -1,8 +1,8 @@
 //! Registered names without a store: the merged claims of all members.
 //!
-//! Each entry has one writer, its member, and a version that only this writer raises. The greater version wins, and a
-//! withdrawn claim is an entry too. Merging is a maximum, so neither the order nor the number of exchanges matters:
-//! members that received the same entries have the same map.
+//! Each entry has one writer, its member, and a version that only this writer raises. The entry with the greater
+//! version wins; a withdrawn claim is an entry too. The result therefore depends neither on the order nor on the number
+//! of exchanges: members that received the same entries have the same map.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Place;
@@ -24,7 +24,8 @@ pub struct NameClaimant {
 /// A member's claim to a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameClaim {
-    /// Time of the claim: the member's wall clock, or later than any claim it had seen.
+    /// Time of the claim: the member's wall clock, raised if necessary above the time of every claim that the member
+    /// had seen.
     pub since_ms: i64,
     /// Metadata of the claim.
     pub metadata: Metadata,
@@ -110,7 +111,7 @@ impl NameMap {
         }
     }
 
-    /// Removes the entries of members that need not be kept.
+    /// Keeps the entries of members for which `remembered` returns true, and removes all others.
     pub fn retain(&mut self, remembered: impl Fn(&NameClaimant) -> bool) {
         self.entries.retain(|_, claims| {
             claims.retain(|by, _| remembered(by));
@@ -143,16 +144,16 @@ impl NameMap {
         update.filter_map(|(_, entry)| entry.ruling.as_ref())
     }
 
-    /// The latest time of any claim. A new claim gets a later one, so that it is younger than every claim its member
-    /// had seen.
+    /// The latest time of any claim. A member gives a new claim a later time, so that the claim is younger than all
+    /// claims the member had seen.
     pub fn latest_ms(&self) -> Option<i64> {
         let entries = self.entries.values().flat_map(BTreeMap::values);
         entries.filter_map(|entry| entry.claim.as_ref()).map(|claim| claim.since_ms).max()
     }
 }
 
-/// Whether one entry of a writer wins over another. A correct writer never writes two entries of one version; the
-/// order is still total, so that all members agree even then.
+/// Whether one entry of a writer wins over another. A correct writer never writes two entries with the same version.
+/// The order is total even for such entries, so that all members agree.
 fn outranks(new: &NameEntry, old: &NameEntry) -> bool {
     fn rank(entry: &NameEntry) -> (u64, Option<(i64, &Metadata)>, Option<&ConflictRuling>) {
         let claim = entry.claim.as_ref().map(|claim| (claim.since_ms, &claim.metadata));

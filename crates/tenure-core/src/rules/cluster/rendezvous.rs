@@ -30,7 +30,7 @@ pub fn weight(member: &str, capacity: u32, singleton: &str) -> u64 {
 /// assert!(priority("node-1", 1, "billing") >= 0);
 /// ```
 pub fn priority(member: &str, capacity: u32, singleton: &str) -> i32 {
-    // 31 bits. Candidates with equal priority are ranked by name, as always.
+    // Keep 31 bits. Candidates with equal priority are ranked by name.
     i32::try_from(weight(member, capacity, singleton) >> 33).unwrap_or(i32::MAX)
 }
 
@@ -46,7 +46,7 @@ pub fn priority(member: &str, capacity: u32, singleton: &str) -> i32 {
 /// ```
 pub fn owner<'m>(singleton: &str, members: impl IntoIterator<Item = (&'m str, u32)>) -> Option<&'m str> {
     let weighed = members.into_iter().map(|(name, capacity)| (priority(name, capacity, singleton), name));
-    // Of equals the lower name wins, as among candidates of equal priority.
+    // Of equal weights the lower name wins, as among candidates of equal priority.
     weighed.max_by(|a, b| a.0.cmp(&b.0).then_with(|| b.1.cmp(a.1))).map(|(_, name)| name)
 }
 

@@ -80,7 +80,7 @@ pub fn plan_singletons(me: &str, members: &[SingletonHost], running: &[RunningSi
     duties
 }
 
-/// The owner of a singleton by name; if a name occurs twice, the lower id.
+/// The owner of a singleton by weight. If two members have the same name, the one with the lower id.
 fn heaviest<'m>(singleton: &str, able: &[&'m SingletonHost]) -> Option<&'m str> {
     let name = owner(singleton, able.iter().map(|member| (member.name.as_str(), member.capacity)))?;
     able.iter().filter(|member| member.name == name).map(|member| member.id.as_str()).min()
@@ -128,7 +128,7 @@ mod tests {
             let names: Vec<String> = (0..count).map(|n| format!("node-{n}")).collect();
             let singletons: Vec<String> = (0..singletons).map(|n| format!("job-{n}")).collect();
             let all = members(&names, &singletons);
-            // Any initial state: running twice after a network split, or at members that left.
+            // Start from any state: a singleton may run twice after a network split, or at a member that has left.
             let mut running: Vec<RunningSingleton> = begun
                 .into_iter()
                 .map(|(job, node)| RunningSingleton {

@@ -17,13 +17,14 @@ pub fn commit_batches(events: &[Event]) -> impl Iterator<Item = &[Event]> {
 /// ```
 /// use tenure_core::rules::event::split_by_key;
 /// # use tenure_core::port::{Event, EventId, Payload};
-/// # let event = |id: u64, key: &str| Event { id: EventId(id), partition: 0, offset: id, key: Some(key.into()), kind: String::new(),
+/// # let event = |id: u64, key: &str| Event { id: EventId(id), partition: 0, offset: id, key: Some(key.into()), event_type: String::new(),
 /// #     payload: Payload::default(), headers: Default::default(), leader_token: None, published_at_ms: 0 };
 /// let read = [event(1, "a"), event(2, "b"), event(3, "a"), event(4, "c")];
 /// assert_eq!(split_by_key(&read, 2), [vec![0, 2], vec![1, 3]]);
 /// ```
 pub fn split_by_key(events: &[Event], most: usize) -> Vec<Vec<usize>> {
-    // The most frequent keys first, so that the lists have about the same length; in read order within a list.
+    // Assign the most frequent keys first, so that the lists have about the same length. Keep the read order within a
+    // list.
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut by_key: HashMap<(u32, &str), usize> = HashMap::new();
     for (index, event) in events.iter().enumerate() {
@@ -53,7 +54,7 @@ pub struct ParkedKeys {
 }
 
 impl ParkedKeys {
-    /// From the parked keys that a store returned.
+    /// Creates the set from the parked keys that a store returned.
     pub fn of(parked: &[ParkedKey]) -> ParkedKeys {
         ParkedKeys { keys: parked.iter().filter_map(|parked| parked.key.clone()).collect() }
     }
@@ -94,7 +95,8 @@ pub struct DeliveryPlan {
 pub fn plan_delivery(events: &[Event], parked: &ParkedKeys, done: &HashSet<EventId>) -> DeliveryPlan {
     let mut sorted = DeliveryPlan::default();
     for (index, event) in events.iter().enumerate() {
-        // Check processed events first: parking a key later does not bring back an event processed before.
+        // Check processed events first: an event that was processed before its key was parked must not be delivered
+        // again.
         let list = match (done.contains(&event.id), parked.has(event)) {
             (true, _) => &mut sorted.done,
             (false, true) => &mut sorted.park,

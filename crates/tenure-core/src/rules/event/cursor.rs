@@ -12,7 +12,7 @@ use crate::port::{Event, EventId, Offset, PARTITIONS_MAX};
 /// Maximum length of the text, in bytes.
 pub const CURSOR_MAX: usize = 15_000;
 
-/// Format version, the first byte, so that another format can follow.
+/// Format version, stored in the first byte, so that the format can change later.
 const FORM: u8 = 1;
 
 /// A reader's offset in each partition. `Last-Event-ID` carries it, so that an interrupted stream can continue.

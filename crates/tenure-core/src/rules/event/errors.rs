@@ -54,7 +54,7 @@ pub fn session_has_ended(session: &SessionId, key: &GroupKey) -> StoreError {
     request(format!("session {session} has ended and cannot join group {key}; open a new session"))
 }
 
-/// The event to park does not exist; continuing would lose it.
+/// The event to park does not exist. The commit must fail, because otherwise the event would be lost.
 pub fn parked_event_missing(key: &GroupKey, partition: u32, event: EventId) -> StoreError {
     request(format!(
         "event {event} cannot be parked for group {key}: it is not at this offset of partition {partition}; \

@@ -30,9 +30,10 @@ impl RebalancePlan {
 
 /// Plans what the member of this session must do so that the partitions are distributed evenly.
 ///
-/// Every member plans for itself from what it observes; there is no coordinator. Equal observations give the same
-/// plan, each partition changes hands by compare-and-swap, and a partly executed plan leads to the same result when
-/// planned again. Neither the order of the members nor an outdated observation does harm.
+/// Every member plans for itself from what it observes; there is no coordinator. Members with equal observations
+/// compute the same assignment. Each partition changes hands by compare-and-swap, and planning again after a partly
+/// executed plan leads to the same result. The order in which members act does not matter, and outdated observations
+/// are harmless.
 ///
 /// - *Even*: no member has two partitions more than another.
 /// - *Minimal*: a member with at most its share keeps all its partitions; a member with more releases only the
@@ -110,8 +111,7 @@ impl PartitionAssignment {
         let mut owners: Vec<Option<usize>> = vec![None; leases.len()];
         let mut loads = vec![0; members.len()];
         for (index, preference) in preferences.iter().enumerate() {
-            // The excess is cut from the end, where free partitions come last, so that a release does not change the
-            // plan.
+            // Cut the excess from the end, where the free partitions are, so that a release does not change the plan.
             for lease in preference.iter().take(quotas[index]) {
                 owners[*lease] = Some(index);
                 loads[index] += 1;
@@ -163,9 +163,9 @@ fn preferences(members: &[&GroupMember], leases: &[PartitionLease]) -> Vec<Vec<u
     preferences
 }
 
-/// The number of partitions of each member. If they do not divide evenly, members that already want more get one
-/// more, so that they need not release it; then the first members. Not the member that wants the *most*, because that
-/// changes while partitions move.
+/// The number of partitions of each member. If the partitions do not divide evenly, members that prefer more than their
+/// share get one more, so that they need not release it; then the first members get one more. The rule does not favour
+/// the member that prefers the *most*, because that member changes while partitions move.
 fn quotas(preferences: &[Vec<usize>], partitions: usize) -> Vec<usize> {
     let Some(least) = partitions.checked_div(preferences.len()) else { return Vec::new() };
     let mut order: Vec<usize> = (0..preferences.len()).collect();

@@ -109,7 +109,10 @@ pub fn validate_events(events: &[NewEvent], max_bytes: u64) -> Result<(), Publis
 
 /// Size of an event in bytes.
 pub fn weight(event: &NewEvent) -> usize {
-    event.payload.len() + event.kind.len() + event.key.as_ref().map_or(0, String::len) + header_bytes(event)
+    event.payload.len()
+        + event.event_type.len()
+        + event.key.as_ref().map_or(0, String::len)
+        + header_bytes(event)
 }
 
 fn header_bytes(event: &NewEvent) -> usize {
@@ -131,7 +134,7 @@ fn check_event(place: usize, event: &NewEvent, max_bytes: u64) -> Result<(), Pub
         let value = value.to_string();
         move |problem| PublishError::Word { place, what, value, problem }
     };
-    check_text(&event.kind).map_err(refused("type", &event.kind))?;
+    check_text(&event.event_type).map_err(refused("type", &event.event_type))?;
     for (what, word) in [("key", &event.key), ("idempotency key", &event.idempotency_key)] {
         word.iter().try_for_each(|word| check_word(word).map_err(refused(what, word)))?;
     }

@@ -86,7 +86,7 @@ proptest! {
     #[test]
     fn accepted_definitions_have_a_tick(key in "\\PC{0,9}|.{0,9}", kind in ".{0,9}", value in ".{0,9}") {
         let event = NewEvent {
-            key: Some(key.clone()), kind: kind.clone(), headers: headers(&[("h", &value)]), ..NewEvent::default()
+            key: Some(key.clone()), event_type: kind.clone(), headers: headers(&[("h", &value)]), ..NewEvent::default()
         };
         let accepted = validate_events(&[event], MOST).is_ok();
         prop_assert_eq!(accepted, !key.is_empty() && ![key, kind, value].concat().contains(char::is_control));

@@ -259,7 +259,7 @@ fn validate_partitions(partitions: impl Iterator<Item = u32>, count: usize) -> R
     Ok(())
 }
 
-/// Stores keep 63 bits.
+/// Rejects numbers above 63 bits, which stores cannot keep.
 fn stored(what: &'static str, number: u64) -> Result<(), EventRequestError> {
     range(what, number.into(), 0, i64::MAX.into())
 }

@@ -13,8 +13,8 @@ impl LeaseMachine {
     pub(super) fn campaign(&mut self, options: CandidateOptions) {
         let key = options.election.clone();
         match self.campaigns.get_mut(&key) {
-            // The campaign is still withdrawing and may hold a lease that is being released. It restarts after it has
-            // left.
+            // The earlier campaign is still withdrawing and may hold a lease that is being released. Restart after it
+            // has left.
             Some(campaign) if campaign.withdrawing => campaign.again = Some(options),
             Some(campaign) => (campaign.options, campaign.joined) = (options, false),
             None => {
@@ -67,14 +67,14 @@ impl LeaseMachine {
                 self.to_read.insert(key);
             }
             Ok(JoinElectionResponse::SlotsDiffer { slots }) => {
-                // A current term and its work end first.
+                // The current term and its work end first.
                 campaign.withdrawing = true;
                 if campaign.phase == CampaignPhase::Following {
                     self.campaigns.remove(&key);
                 }
                 self.events.push_back(LeaseEvent::Rejected { election: key, slots });
             }
-            // The next heartbeat detects the ended session.
+            // The next heartbeat will detect that the session has ended.
             Ok(JoinElectionResponse::SessionEnded) => self.timers.set(Timer::Heartbeat, now),
             Err(error) => {
                 self.timers.set(Timer::Election(key), now + entropy.jitter(self.config.timing.retry()));
@@ -92,7 +92,7 @@ impl LeaseMachine {
         }
     }
 
-    /// Leaves the election; the campaign holds no lease.
+    /// Leaves the election. The campaign must hold no lease.
     pub(super) fn leave(&mut self, key: &ElectionKey, now: BootInstant, entropy: &mut dyn Entropy) {
         let Some(campaign) = self.campaigns.get_mut(key) else { return };
         let SessionState::Live(live) = &self.session else {
@@ -103,7 +103,7 @@ impl LeaseMachine {
         campaign.touched = self.step;
         let command = StoreCommand::Leave(live.id.clone(), key.clone());
         self.command(command, PendingCommand::Leave(key.clone()));
-        // A leave without a response is repeated.
+        // Repeat the leave if no response arrives.
         let again = now + self.config.timing.request_timeout() + entropy.jitter(self.config.timing.retry());
         self.timers.set(Timer::Election(key.clone()), again);
     }
@@ -120,7 +120,7 @@ impl LeaseMachine {
         }
     }
 
-    /// Handles a request to the leader, from the store for one term or from the process itself.
+    /// Handles a request to the leader: from the store, which names a term, or from the process itself.
     pub(super) fn request(
         &mut self,
         key: &ElectionKey,
@@ -148,7 +148,7 @@ impl LeaseMachine {
         match std::mem::replace(&mut campaign.phase, CampaignPhase::Following) {
             CampaignPhase::Leading { term, request } => {
                 let kind = request.unwrap_or(LeaderRequestKind::Resign);
-                // A leader that steps down lets other candidates take the lease first.
+                // After stepping down, let other candidates take the lease first.
                 campaign.hold_off = now + timing.reserve() + timing.rank_step() * 2;
                 let (successor, start_reason) = (kind.successor().cloned(), kind.start_reason());
                 let start_reason = if campaign.withdrawing && start_reason == StartReason::Resign {
@@ -170,8 +170,8 @@ impl LeaseMachine {
         }
     }
 
-    /// Returns to the follower phase after the lease is released. A session that was opened meanwhile may have failed
-    /// to join.
+    /// Follows the election after the lease is released: reads it, and joins it again, because the join of a session
+    /// that was opened meanwhile may have failed.
     pub(super) fn follow(&mut self, key: &ElectionKey) {
         self.to_read.insert(key.clone());
         self.join(key);
@@ -204,7 +204,7 @@ impl LeaseMachine {
     ) {
         let Some(campaign) = self.campaigns.get_mut(&key) else { return };
         campaign.touched = self.step;
-        // The response to the release of an earlier term says nothing about this term.
+        // Ignore the response to a release of an earlier term.
         let is_same = |held: &HeldLease| (held.slot, held.token) == (slot, token);
         if !matches!(&campaign.phase, CampaignPhase::Releasing { held, .. } if is_same(held)) {
             return;
@@ -256,7 +256,7 @@ impl LeaseMachine {
         match result {
             Ok(Some(token)) => return self.granted(&key, HeldLease { slot, token, session }, now),
             Ok(None) => campaign.hold_off = now + entropy.jitter(timing.rank_step()),
-            // Unknown outcome: the next read shows whether the lease was granted.
+            // The outcome is unknown; the next read shows whether the lease was granted.
             Err(error) => {
                 campaign.hold_off = now + entropy.jitter(timing.retry());
                 self.events.push_back(LeaseEvent::StoreFailed(error));
@@ -269,7 +269,7 @@ impl LeaseMachine {
         }
     }
 
-    /// The store granted the lease to our live session.
+    /// Starts a term after the store granted the lease to our live session.
     pub(super) fn granted(&mut self, key: &ElectionKey, term: HeldLease, now: BootInstant) {
         let trusted = now < self.trusted_until();
         let Some(campaign) = self.campaigns.get_mut(key) else { return };

@@ -10,7 +10,7 @@ use crate::{BootInstant, ElectionKey, Entropy, SessionId, Timing};
 impl LeaseMachine {
     /// Decides what to do in one election as a follower.
     pub(super) fn consider(&mut self, key: &ElectionKey, now: BootInstant, entropy: &mut dyn Entropy) {
-        // Without trust a new grant could not be used, so do not request one.
+        // Request no lease without trust, because a new grant could not be used.
         let SessionState::Live(live) = &self.session else { return };
         if now >= self.trusted_until() {
             return;
@@ -43,7 +43,8 @@ impl LeaseMachine {
         let open: Vec<&LeaseView> = view.leases.iter().filter(is_open).collect();
         let Some(campaign) = self.campaigns.get_mut(&view.key) else { return };
         if open.is_empty() {
-            // Another candidate has held the lease since, so the earlier leader contends again like all others.
+            // Another candidate has held the lease since, so the candidate that stepped down contends again like all
+            // others.
             campaign.released_by = None;
             campaign.hold_off = BootInstant::ZERO;
         }
@@ -72,7 +73,8 @@ impl LeaseMachine {
         self.tracker.epoch()
     }
 
-    /// Asks the lowest-ranked leader of lower priority to release, once per term and again after a lease.
+    /// Asks the lowest-ranked leader of lower priority to release its lease: once per term, and again after each lease
+    /// duration.
     fn preempt(&mut self, view: &ElectionView, me: &CandidateView, now: BootInstant) {
         let Some(lease) = preemption_target(view, me) else { return };
         let again = self.config.timing.lease();
@@ -91,7 +93,7 @@ impl LeaseMachine {
     }
 }
 
-/// Records since when each slot is free, and removes slots that are not free.
+/// Records since when each slot has been free, and forgets slots that are no longer free.
 pub(super) fn note_free(
     free: &mut Vec<FreeSlot>,
     open: &[&LeaseView],
@@ -111,7 +113,8 @@ pub(super) fn note_free(
         .collect();
 }
 
-/// The open lease that `me` may take, with `rank` contenders before it, and the instant from which it may.
+/// The open lease that `me` may take, and the instant from which it may take it. `rank` is the number of contenders
+/// that rank before `me`.
 pub(super) fn plan_take<'v>(
     timing: &Timing,
     free: &[FreeSlot],
@@ -119,7 +122,7 @@ pub(super) fn plan_take<'v>(
     me: &SessionId,
     rank: usize,
 ) -> Option<(&'v LeaseView, BootInstant)> {
-    // Candidates of equal rank choose different free slots.
+    // Candidates of different rank choose different free slots.
     let lease = *open.get(rank % open.len().max(1))?;
     let free = free.iter().find(|free| free.slot == lease.slot)?;
     let wait = take_delay(timing, lease, me, rank, open.len());

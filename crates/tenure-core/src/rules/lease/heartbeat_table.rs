@@ -23,13 +23,13 @@ struct HeartbeatEntry {
     last: BootInstant,
 }
 
-/// How long a session is remembered after its last observation, if no complete observation shows that it ended.
-/// Removing it too early only delays a takeover.
+/// How long a session is remembered after its last observation, unless a complete observation shows that it has ended.
+/// Removing a session too early only delays a takeover.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
 impl HeartbeatTable {
-    /// Records the heartbeats of an observation that returned at `now`. A read may wait long for its response; only
-    /// its return is certainly later than the heartbeat it shows.
+    /// Records the heartbeats of an observation that returned at `now`. The store may have read them at any time before
+    /// its response, so only the time of the return is certainly later than the heartbeats.
     pub(super) fn note(&mut self, observation: &ElectionsObservation, now: BootInstant, complete: bool) {
         if complete {
             self.note_sessions(sessions(observation), now);

@@ -26,7 +26,7 @@ pub(super) struct EpochState {
     pub(super) epoch: u32,
     /// When this process first observed the epoch.
     pub(super) since: BootInstant,
-    /// Whether this process knew an earlier epoch. If so, no lease may be taken for a while.
+    /// Whether this process observed an earlier epoch before. If so, it takes no lease for a while.
     pub(super) change_observed: bool,
 }
 
@@ -73,12 +73,14 @@ impl HeartbeatTracker {
         left && self.promotion_over(view, lease, own).is_none_or(|at| now >= at)
     }
 
-    /// Whether the waiting time after a promotion is over. A promoted or restored store may have lost the last grant,
-    /// so a lease that looks free may still be held, or may have lost the heartbeat that would show its holder alive.
-    /// Such a holder loses trust within one lease, because its last confirmed heartbeat is older than the new epoch.
-    /// A lease that was not granted in this epoch is therefore not taken for one lease after the epoch was first
-    /// observed, even if the election looks new. A first epoch (0 or 1) follows no other. (This does not cover an old
-    /// primary that is still running; only fencing tokens protect against it.)
+    /// Whether the waiting time after a promotion is over.
+    ///
+    /// A promoted or restored store may have lost its last commits. A lease that looks free may still be held, and a
+    /// holder that looks silent may be alive. Such a holder loses trust within one lease, because its last confirmed
+    /// heartbeat is older than the new epoch. A process therefore waits for one lease after it first observed the epoch
+    /// before it takes a lease that was not granted in this epoch, even if the election looks new. A first epoch (0 or
+    /// 1) follows no other and needs no wait. This does not protect against an old primary that is still running; only
+    /// fencing tokens do.
     fn promotion_over(&self, view: &ElectionView, lease: &LeaseView, own: Duration) -> Option<BootInstant> {
         let ungranted = |epoch_state: &EpochState| {
             epoch_state.epoch > 1 && lease.token <= Token::first(epoch_state.epoch)
@@ -90,7 +92,7 @@ impl HeartbeatTracker {
         Some(epoch_state.since + silence_limit(longest))
     }
 
-    /// When the first holder will have been silent for too long, or the waiting time after a promotion ends.
+    /// When the first holder will have been silent for too long, or when the waiting time after a promotion ends.
     pub(super) fn opens_at(
         &self,
         view: &ElectionView,

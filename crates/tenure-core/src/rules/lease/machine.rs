@@ -48,7 +48,7 @@ pub struct LeaseMachine {
     pub(super) step: u64,
     pub(super) next_command: u64,
     pub(super) reading: bool,
-    /// Where the last partial read ended, for followers' and leaders' reads.
+    /// Last election of the previous partial read: one entry for the reads of followers, one for those of leaders.
     pub(super) read_until: [Option<ElectionKey>; 2],
     /// Elections to read as soon as no other read is in progress.
     pub(super) to_read: BTreeSet<ElectionKey>,
@@ -70,7 +70,7 @@ pub(super) enum SessionState {
 pub(super) struct LiveSession {
     pub(super) id: SessionId,
     pub(super) epoch: u32,
-    /// Everything held is trusted before this instant, and not at it.
+    /// Everything held is trusted before this instant, and no longer at it.
     pub(super) deadline: BootInstant,
     pub(super) is_untrusted: bool,
     pub(super) beating: bool,
@@ -125,7 +125,7 @@ impl LeaseMachine {
     /// Handles an input. `now` must never go backwards.
     pub fn handle(&mut self, now: BootInstant, input: LeaseInput, entropy: &mut dyn Entropy) {
         self.step += 1;
-        // Expired trust takes effect before any other conclusion.
+        // Apply expired trust before the input, so that no decision relies on it.
         self.expire_trust(now);
         match input {
             LeaseInput::Start => self.open(entropy),
@@ -154,12 +154,12 @@ impl LeaseMachine {
         self.events.pop_front()
     }
 
-    /// When to call [`handle`](Self::handle) with [`LeaseInput::Tick`] if no other input comes before.
+    /// When to call [`handle`](Self::handle) with [`LeaseInput::Tick`] if no other input arrives earlier.
     pub fn poll_timeout(&self) -> Option<BootInstant> {
         self.timers.next()
     }
 
-    /// Everything led is trusted before this instant. [`BootInstant::ZERO`] means that nothing is.
+    /// Everything led is trusted before this instant. [`BootInstant::ZERO`] means that nothing is trusted.
     pub fn trusted_until(&self) -> BootInstant {
         match &self.session {
             SessionState::Live(live) => live.deadline,
@@ -167,7 +167,8 @@ impl LeaseMachine {
         }
     }
 
-    /// The token under which this process leads the election at `now`. It compares times and does not rely on a flag.
+    /// The token under which this process leads the election at `now`. Compares `now` with the deadline and does not
+    /// rely on a flag.
     pub fn leads(&self, key: &ElectionKey, now: BootInstant) -> Option<Token> {
         match &self.campaigns.get(key)?.phase {
             CampaignPhase::Leading { term, .. } if now < self.trusted_until() => Some(term.token),
@@ -205,7 +206,7 @@ impl LeaseMachine {
                 if Some(&by) == me.as_ref() || campaign.phase != CampaignPhase::Following {
                     return;
                 }
-                // Trusted only as far as to try a compare-and-swap on it.
+                // The notification may be wrong. It only leads to a take, which is a compare-and-swap.
                 let lease = campaign.view.as_mut().and_then(|v| v.leases.iter_mut().find(|l| l.slot == slot));
                 if let Some(lease) = lease.filter(|lease| lease.token == token) {
                     (lease.holder, lease.reserved_for, lease.start_reason) = (None, successor, start_reason);
@@ -224,14 +225,14 @@ impl LeaseMachine {
                     self.send_heartbeat();
                 }
             }
-            // Concerns work, not leases.
+            // These notifications concern queues, pools, topics and schedules, not leases.
             Notification::QueueReady(_)
             | Notification::ClaimCancelled(_)
             | Notification::PoolChanged(_)
             | Notification::TopicPublished(_)
             | Notification::GroupChanged(_)
             | Notification::SchedulesChanged => {}
-            // Everything it held is already released.
+            // The store has already released everything that the session held.
             Notification::SessionEnded(session) => self.holder_ended(&session, now, entropy, |campaign| {
                 let leases = campaign.view.iter_mut().flat_map(|view| view.leases.iter_mut());
                 for lease in leases.filter(|l| l.holder.as_ref().is_some_and(|h| h.id == session)) {
@@ -272,7 +273,7 @@ impl LeaseMachine {
         }
     }
 
-    /// A read in parallel with a take would be outdated when the take returns.
+    /// Reads the election unless a take is in progress, because the read would be outdated when the take returns.
     fn read_unless_taking(&mut self, key: ElectionKey) {
         if self.campaigns.get(&key).is_some_and(|campaign| campaign.phase != CampaignPhase::Taking) {
             self.to_read.insert(key);
@@ -282,7 +283,7 @@ impl LeaseMachine {
     fn due(&mut self, timer: Timer, now: BootInstant, entropy: &mut dyn Entropy) {
         let timing = self.config.timing;
         match timer {
-            // Handled at the start of every step.
+            // `handle` has already applied expired trust.
             Timer::TrustExpiry => {}
             Timer::Open => self.open(entropy),
             Timer::Heartbeat => self.send_heartbeat(),

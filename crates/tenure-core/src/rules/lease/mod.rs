@@ -4,8 +4,8 @@
 //! deadline passes without a confirmed heartbeat. In each election the process follows, takes, leads, ends its work,
 //! or releases (see the private `CampaignPhase`).
 //!
-//! **Source of truth.** Only the store decides about leases. The machine relies on the store's last response for as
-//! long as the rule of trust allows.
+//! **Source of truth.** Only the store decides about leases. The machine relies on the last response of the store for
+//! as long as it trusts its session.
 //!
 //! **Store outages.** Heartbeats fail, the deadline passes, and everything led is lost ([`LeaseEvent::Lost`]). The
 //! machine keeps retrying. When the store is available again, the machine releases what the session still holds,

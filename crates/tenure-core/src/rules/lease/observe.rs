@@ -38,8 +38,8 @@ impl LeaseMachine {
         if all().nth(READ_MAX).is_none() {
             return self.read(scope);
         }
-        // Followers' and leaders' reads each keep their own position; otherwise one would skip elections that the
-        // other passed.
+        // Reads of followers and of leaders each keep their own position. With a common position, one would skip
+        // elections that the other has read.
         let round = usize::from(scope == ObserveScope::Own);
         let after = self.read_until[round].clone();
         let next = all().filter(|key| after.as_ref().is_none_or(|after| *key > after)).take(READ_MAX);
@@ -99,8 +99,8 @@ impl LeaseMachine {
         self.timers.no_later_than(Timer::Read, now + entropy.jitter(self.config.timing.poll()));
     }
 
-    /// Handles elections that are missing in an observation: we are no candidate there, or (in a follower's read) we
-    /// hold a lease there that we do not know of.
+    /// Handles elections that are missing in an observation. Either the session is not a candidate there or, in a
+    /// follower's read, it holds a lease there that this process does not know of.
     fn miss_absent(&mut self, scope: &ObserveScope, observation: &ElectionsObservation, requested_at: u64) {
         let shown: BTreeSet<&ElectionKey> = observation.elections.iter().map(|view| &view.key).collect();
         let expected: Vec<&ElectionKey> = match scope {
@@ -125,8 +125,8 @@ impl LeaseMachine {
         }
     }
 
-    /// The store does not have this candidate with its current options, because a late leave or an earlier join
-    /// arrived after the last join.
+    /// Joins again, because the store does not have this candidate with its current options. This happens when a late
+    /// leave or an earlier join arrives after the last join.
     pub(super) fn rejoin(&mut self, key: &ElectionKey) {
         if let Some(campaign) = self.campaigns.get_mut(key).filter(|campaign| !campaign.withdrawing) {
             campaign.joined = false;
@@ -147,7 +147,7 @@ impl LeaseMachine {
         }
     }
 
-    /// Releases a lease of ours without running work.
+    /// Releases a lease of this session for which no work runs.
     pub(super) fn release_unused(&mut self, election: ElectionKey, slot: u32, token: Token) {
         let SessionState::Live(live) = &self.session else { return };
         let session = live.id.clone();
@@ -163,7 +163,8 @@ impl LeaseMachine {
         self.command(StoreCommand::Release(release), PendingCommand::Nothing);
     }
 
-    /// A join arrived after the leave that followed it: the store has a candidate without a campaign.
+    /// Leaves an election in which the store has a candidate but this process has no campaign. This happens when a join
+    /// arrives after the leave that followed it.
     pub(super) fn leave_orphaned(&mut self, view: ElectionView) {
         let SessionState::Live(live) = &self.session else { return };
         if view.candidate(&live.id).is_some() {
@@ -193,8 +194,8 @@ impl LeaseMachine {
         let Some(campaign) = self.campaigns.get_mut(&key) else { return };
         match &campaign.phase {
             CampaignPhase::Following => match own_leases.split_first().zip(me) {
-                // A take without a response did succeed. It is released and not used: a release of it may still be on
-                // its way and would take it from us.
+                // A take without a response has succeeded. Release the lease and do not use it, because a release of it
+                // may still be on its way to the store.
                 Some(((&(slot, token), others), session)) => {
                     self.release_held(&key, HeldLease { slot, token, session });
                     others.iter().for_each(|&(slot, token)| self.release_unused(key.clone(), slot, token));
@@ -211,14 +212,14 @@ impl LeaseMachine {
                         token: term.1,
                         why: LossReason::EditedExternally,
                     });
-                    // The session may have expired; the next heartbeat shows it.
+                    // The session may have expired; a heartbeat at once will show it.
                     self.timers.set(Timer::Heartbeat, now);
                     return;
                 }
                 if paused {
                     self.request(&key, None, LeaderRequestKind::Pause);
                 }
-                // A late take may have granted a second slot; one is enough.
+                // A late take may have granted a second slot. Release it.
                 for (slot, token) in own_leases.into_iter().filter(|&lease| lease != term) {
                     self.release_unused(key.clone(), slot, token);
                 }

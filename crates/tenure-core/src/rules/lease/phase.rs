@@ -16,16 +16,16 @@ pub(super) struct Campaign {
     /// Options of the campaign that starts after the current one has left.
     pub(super) again: Option<CandidateOptions>,
     /// Step of the machine at which a command about this election was last sent or answered. An observation requested
-    /// before that step is outdated; using it could revive a lease that was just released.
+    /// before that step is outdated; it could show a lease that was just released as still held.
     pub(super) touched: u64,
     pub(super) view: Option<ElectionView>,
     /// Session that released the free lease; it does not contend for it.
     pub(super) released_by: Option<SessionId>,
     /// Since when each slot was observed free, and under which token.
     pub(super) free: Vec<FreeSlot>,
-    /// No take before this instant: after a resignation or a failed take.
+    /// No take before this instant; set after a resignation or a failed take.
     pub(super) hold_off: BootInstant,
-    /// The term that was asked to release, and when.
+    /// Token of the term that this candidate asked to release, and the time of the request.
     pub(super) preempted: Option<(Token, BootInstant)>,
 }
 
@@ -35,18 +35,18 @@ pub(super) struct FreeSlot {
     pub(super) slot: u32,
     pub(super) token: Token,
     pub(super) since: BootInstant,
-    /// A random number drawn once, so that repeated calculations of a delay agree.
+    /// A random number drawn once, so that repeated calculations of the delay give the same result.
     pub(super) draw: u64,
 }
 
 /// The phase of a campaign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CampaignPhase {
-    /// Another candidate leads, or none.
+    /// Another candidate leads, or no candidate does.
     Following,
     /// A take is in progress.
     Taking,
-    /// This process leads while its trust lasts. `asked` is a request to finish.
+    /// This process leads while its trust lasts. `request` is a pending request to finish.
     Leading { term: HeldLease, request: Option<LeaderRequestKind> },
     /// Leadership is lost and the work has not ended yet. `held` is the lease to release afterwards.
     Ending { held: Option<HeldLease> },

@@ -14,12 +14,12 @@ use crate::{BootInstant, ElectionKey, Entropy, SessionId, Timing, Token};
 
 /// Watches elections for candidates that send single HTTP requests and cannot watch by themselves.
 ///
-/// It applies the rules of [`LeaseMachine`](super::LeaseMachine) on its own clock: it takes no lease from a holder
-/// that it has not itself observed silent for a whole lease. Its observations may be lost at any time; a new instance
-/// then observes from the start, which only costs time.
+/// It applies the rules of [`LeaseMachine`](super::LeaseMachine) on its own clock: it takes no lease from a holder that
+/// it has not itself observed silent for a whole lease. Losing its observations is safe: a new instance observes from
+/// the start, which only delays takeovers.
 ///
-/// It never states that a candidate *is trusted*. The candidate computes that itself, from a clock reading before the
-/// confirmed heartbeat was sent.
+/// It never reports that a candidate *is trusted*. The candidate computes its trust itself, from a clock reading before
+/// it sent the confirmed heartbeat.
 ///
 /// ```
 /// use tenure_core::model::Elections;
@@ -45,7 +45,7 @@ use crate::{BootInstant, ElectionKey, Entropy, SessionId, Timing, Token};
 pub struct ProxyCandidate {
     tracker: HeartbeatTracker,
     free: BTreeMap<ElectionKey, Vec<FreeSlot>>,
-    /// The term that was asked to release, and when.
+    /// Token of the term that was asked to release, and the time of the request, by election.
     request: BTreeMap<ElectionKey, (Token, BootInstant)>,
 }
 
@@ -114,7 +114,7 @@ impl ProxyCandidate {
         self.tracker.heartbeats.died(session);
     }
 
-    /// What the candidate of this session must do in an election as just observed.
+    /// Decides what the candidate of this session must do in an election as just observed.
     pub fn decide(
         &mut self,
         view: &ElectionView,
@@ -138,7 +138,7 @@ impl ProxyCandidate {
             return CandidateDecision::Ineligible(Ineligibility::Paused);
         }
         let own = me.session.lease();
-        // A lease out of range was rejected when the session was opened.
+        // The lease is in range, because the store rejects others when the session is opened.
         let timing = Timing::new(own, None).unwrap_or_default();
         let is_open = |lease: &&LeaseView| self.tracker.is_open(view, lease, own, now);
         let open: Vec<&LeaseView> = view.leases.iter().filter(is_open).collect();
@@ -157,7 +157,8 @@ impl ProxyCandidate {
         }
     }
 
-    /// Asks the lowest-ranked leader of lower priority to release, once per term and again after a lease.
+    /// Asks the lowest-ranked leader of lower priority to release its lease: once per term, and again after each lease
+    /// duration.
     fn preempt(
         &mut self,
         view: &ElectionView,

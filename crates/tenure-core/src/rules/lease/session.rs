@@ -9,7 +9,7 @@ use crate::{BootInstant, Entropy, SessionId};
 
 impl LeaseMachine {
     pub(super) fn open(&mut self, entropy: &mut dyn Entropy) {
-        // Every attempt uses a new id. A session whose response was lost is left to expire.
+        // Every attempt uses a new id. If the response is lost, the session expires by itself.
         let id = SessionId::generate(entropy);
         self.session = SessionState::Opening;
         let session = OpenSessionRequest {
@@ -97,7 +97,7 @@ impl LeaseMachine {
                 self.lose_session(LossReason::EpochChanged, entropy);
             }
             Ok(HeartbeatResponse::Live { leader_requests: requests, .. }) => {
-                // Counted from before sending, so that a slow response does not extend trust.
+                // Trust is counted from before the heartbeat was sent, so that a slow response does not extend it.
                 live.deadline = live.deadline.max(sent_at + timing.trust());
                 let recovered = live.is_untrusted && now < live.deadline;
                 live.is_untrusted &= !recovered;
@@ -122,7 +122,7 @@ impl LeaseMachine {
                 }
             }
             Ok(HeartbeatResponse::SessionEnded) => self.lose_session(LossReason::SessionEnded, entropy),
-            // Unknown outcome: never extends trust.
+            // The outcome is unknown, so trust is not extended.
             Err(error) => {
                 self.timers.set(Timer::Heartbeat, now + entropy.jitter(timing.retry()));
                 self.events.push_back(LeaseEvent::StoreFailed(error));
@@ -140,7 +140,7 @@ impl LeaseMachine {
         }
     }
 
-    /// Ends all leadership. Leases that the store may still have for us are released once the work has ended.
+    /// Ends all terms. Leases that the store may still record for this session are released once the work has ended.
     pub(super) fn lose_all(&mut self, why: LossReason) {
         for (key, campaign) in &mut self.campaigns {
             if let CampaignPhase::Leading { term, .. } = &campaign.phase {
@@ -165,7 +165,7 @@ impl LeaseMachine {
             campaign.touched = self.step;
             match &mut campaign.phase {
                 CampaignPhase::Taking => campaign.phase = CampaignPhase::Following,
-                // An expired session's leases are already released.
+                // The store has already released the leases of an expired session.
                 CampaignPhase::Ending { held } if session_ended => *held = None,
                 CampaignPhase::Releasing { held, .. } if session_ended => {
                     let token = held.token;
@@ -221,7 +221,7 @@ impl LeaseMachine {
         self.events.push_back(LeaseEvent::Stopped);
     }
 
-    /// Observations belong to an epoch. In a new epoch heartbeat counts may repeat and grants may be lost, so
+    /// Records the epoch of a response. In a new epoch heartbeat counts may repeat and grants may be lost, so
     /// everything is observed from the start.
     fn note_epoch(&mut self, epoch: u32, now: BootInstant) {
         if !self.tracker.note_epoch(epoch, now) {

@@ -41,7 +41,8 @@ impl Month {
         }
     }
 
-    /// Day number of its first day. Years count from March, so that the leap day is the last day of its year.
+    /// Day number of its first day. The calculation counts years from March, so that the leap day is the last day of
+    /// its year.
     pub(super) fn first_day(self) -> i64 {
         let year = if self.month <= 2 { self.year - 1 } else { self.year };
         let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));

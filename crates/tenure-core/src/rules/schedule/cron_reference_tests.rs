@@ -132,7 +132,7 @@ fn among(list: &str, value: i8, least: i8, most: i8) -> bool {
 fn means_day(item: &str, date: Date) -> bool {
     let last = date.days_in_month();
     let is_weekday = |date: &Date| !matches!(date.weekday(), Weekday::Saturday | Weekday::Sunday);
-    // The nearest weekday: this day, else the one before, else the one after, else further away within the month.
+    // The nearest weekday: this day, else the day before, else the day after, else the next weekday within the month.
     let nearest = |day: i8| {
         let near =
             [day, day - 1, day + 1, day - 2, day + 2].into_iter().filter(|day| (1..=last).contains(day));
@@ -181,7 +181,7 @@ fn reference_ticks(zone: &TimeZone, text: &str, from: i64, to: i64) -> [Vec<i64>
             left_out = left_out.checked_add(1.minute()).unwrap();
             later += MINUTE;
         }
-        // Only a time shown a few hours ago can occur again.
+        // A local time can occur again only within a few hours.
         let again = !seen.insert(shown);
         if seen.len() > 10_000 {
             let yesterday = shown.checked_sub(1.day()).unwrap();
@@ -212,7 +212,8 @@ fn compare(zone: &str, text: &str, from: i64, to: i64) -> (usize, bool) {
         let timetable = Timetable::new(&RecurrenceRule { dst, ..rule.clone() }, "");
         let found: Vec<i64> = timetable.ticks_between(from, to).collect();
         let first = found.iter().zip(expected).find(|(a, b)| a != b);
-        let difference = first.map(|(a, b)| (rule.zone.format_local(*a), rule.zone.format_local(*b)));
+        let difference =
+            first.map(|(a, b)| (rule.time_zone.format_local(*a), rule.time_zone.format_local(*b)));
         assert_eq!(&found, expected, "{text} in {zone}, {gap:?} and {fold:?}: {difference:?}");
         assert_eq!(
             timetable.count(from, to),
@@ -238,7 +239,7 @@ fn expression(random: &mut SplitMix) -> String {
     if random.next_u64().is_multiple_of(12) {
         return format!("every {}d", 1 + random.next_u64() % 3);
     }
-    // Every second expression selects every day, so that ranges around a jump contain ticks.
+    // Every second expression selects every day, so that ranges around a clock change contain ticks.
     let is_daily = random.next_u64().is_multiple_of(2);
     loop {
         let mut fields = [&MINUTES[..], &HOURS, &DAYS, &MONTHS, &WEEKDAYS].map(|it| pick(random, it));
@@ -252,7 +253,7 @@ fn expression(random: &mut SplitMix) -> String {
     }
 }
 
-/// The instants from 1972 to 2060 around which the local time of a zone jumps, to six hours.
+/// The instants from 1972 to 2060 at which the local time of a zone jumps, with a precision of six hours.
 fn jumps(zone: &str) -> Vec<i64> {
     let zone: Zone = zone.parse().unwrap();
     let instants = (2 * 365 * DAY..90 * 365 * DAY).step_by(DAY as usize / 4);

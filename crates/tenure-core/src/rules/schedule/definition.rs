@@ -17,7 +17,7 @@ use crate::Name;
 use crate::port::{ErrorKind, NewTask, PAYLOAD_MAX, RawJson, StoreError};
 use crate::rules::work::{SubmissionError, TextError};
 
-/// Maximum overhead of a webhook call over its payload.
+/// Maximum number of bytes that the envelope of a webhook call adds to its payload.
 const ENVELOPE: usize = 8 << 10;
 
 /// The definition of a schedule.
@@ -142,7 +142,7 @@ pub enum ScheduleDefinitionError {
     /// The task is invalid.
     #[error("`target.task.task`: {0}")]
     Task(SubmissionError),
-    /// A field is given that each tick determines.
+    /// The definition sets a field that each tick sets itself.
     #[error("`{field}` cannot be given: {remedy}")]
     Fixed {
         /// Name of the field.
@@ -215,7 +215,8 @@ impl ScheduleDefinition {
         }
     }
 
-    /// Adds a start if the interval needs one: the time of creation, by the store's clock.
+    /// Sets the start to `now_ms`, the time of creation by the store's clock, if an interval counts from a start that
+    /// is missing.
     pub fn started(self, now_ms: i64) -> ScheduleDefinition {
         let needs_start =
             matches!(self.expression, ScheduleExpression::Interval(every) if every.is_from_start());
@@ -227,7 +228,7 @@ impl ScheduleDefinition {
     pub fn rule(&self) -> RecurrenceRule {
         RecurrenceRule {
             expression: self.expression.clone(),
-            zone: self.time_zone.clone(),
+            time_zone: self.time_zone.clone(),
             start_ms: self.start_at_ms,
             end_ms: self.end_at_ms,
             jitter_ms: self.jitter_ms,
@@ -235,7 +236,7 @@ impl ScheduleDefinition {
         }
     }
 
-    /// Whether the other definition has the same ticks, ignoring jitter and end.
+    /// Whether the other definition has the same ticks, apart from jitter and end.
     pub(super) fn has_times_of(&self, other: &ScheduleDefinition) -> bool {
         let apart = |rule: RecurrenceRule| RecurrenceRule { end_ms: None, jitter_ms: 0, ..rule };
         apart(self.rule()) == apart(other.rule())
@@ -273,7 +274,7 @@ impl ScheduleDefinition {
                          the limit to 1, or omit the key or `overlap_policy`",
                 })
             }
-            // The payload is wrapped in an envelope.
+            // The envelope of a webhook call is part of the task's payload.
             ScheduleTarget::Webhook { .. } if bytes > PAYLOAD_MAX - ENVELOPE => {
                 Err(ScheduleDefinitionError::TooLarge(bytes))
             }
@@ -308,7 +309,7 @@ impl ScheduleDefinition {
     }
 }
 
-/// Whether such tasks never run at the same time once they have a concurrency key.
+/// Whether tasks like this one never run in parallel once they have a concurrency key.
 fn is_one_by_one(task: &NewTask) -> bool {
     task.concurrency_key.is_none() || task.concurrency_limit == 1
 }

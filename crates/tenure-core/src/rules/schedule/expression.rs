@@ -19,9 +19,9 @@ use super::interval::{Interval, IntervalError};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum ScheduleExpression {
-    /// Local times.
+    /// A cron expression, which selects local times.
     Cron(Box<Cron>),
-    /// Equal distances.
+    /// An interval, with equal distances between ticks.
     Interval(Interval),
 }
 

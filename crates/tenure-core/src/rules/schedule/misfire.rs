@@ -1,9 +1,9 @@
 //! Decision about due ticks.
 //!
-//! The due ticks are those from the stored next tick on that are due by the store's clock. The *newest* of them fire,
-//! as many as the [`MisfirePolicy`] allows; the others are skipped and counted. A policy is a maximum number and a
-//! maximum lateness, so the work is bounded however long an outage lasted. The next tick follows from the last due
-//! tick and never from the clock, so deciding twice, or by two leaders, gives the same result.
+//! The due ticks start at the stored next tick and end at the last tick that is due by the store's clock. The *newest*
+//! of them fire, as many as the [`MisfirePolicy`] allows; the others are skipped and counted. A policy limits the
+//! number and the lateness of ticks, so the work is bounded however long an outage lasted. The next tick is computed
+//! from the last due tick and never from the clock, so deciding twice, or by two leaders, gives the same result.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,7 +22,8 @@ pub const ON_TIME_MS: u64 = 60_000;
 /// Maximum grace: 100 years.
 const GRACE_MAX_MS: u64 = 3_155_760_000_000;
 
-/// What happens to missed ticks: no scheduler led, the store was unavailable, or the schedule was paused.
+/// What happens to missed ticks. Ticks are missed while no scheduler leads, the store is unavailable or the schedule is
+/// paused.
 ///
 /// Text forms: `skip`, `fire_once`, `fire_all(100)`, `within(15m)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -30,7 +31,7 @@ const GRACE_MAX_MS: u64 = 3_155_760_000_000;
 pub enum MisfirePolicy {
     /// They are skipped: only the newest due tick fires, and only if it is on time ([`ON_TIME_MS`]).
     Skip,
-    /// Only the newest fires.
+    /// Only the newest due tick fires.
     FireOnce,
     /// All fire, but only the newest ones if there are more than the cap.
     FireAll {
@@ -216,7 +217,7 @@ impl FromStr for MisfirePolicy {
 }
 
 impl Default for MisfirePolicy {
-    /// Fires once: no due tick is ignored, and there is no burst.
+    /// The default fires once: a missed tick is not lost, and many missed ticks cause no burst.
     fn default() -> Self {
         MisfirePolicy::FireOnce
     }

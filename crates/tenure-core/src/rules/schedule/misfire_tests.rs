@@ -80,7 +80,7 @@ fn hundreds_of_millions_of_missed_ticks_cost_no_more_than_the_cap() {
         );
         let seconds = (now - next) / 1_000;
         match expression {
-            // The clock in Berlin shows every second; the seconds of an overlap count twice.
+            // Berlin's clock shows every second; each second of a DST overlap counts twice.
             "* * * * * *" => assert_eq!(skipped.tick_count + 100, seconds as u64 + 1),
             "every 1ms" => assert_eq!(skipped.tick_count + 100, (now - next) as u64 + 1),
             _ => assert!(skipped.tick_count > 150_000_000),
@@ -213,7 +213,7 @@ proptest! {
         let (mut last, mut decided) = (i64::MIN, 0);
         for now in observation_times {
             let decision = decide(&timetable, misfire, progress, now);
-            // Deciding twice, as after a wrongly assumed death of a leader, gives the same result.
+            // A second decision, as by a leader that was wrongly taken for dead, gives the same result.
             prop_assert_eq!(&decision, &decide(&timetable, misfire, progress, now));
             if let Some(skipped) = decision.skipped {
                 prop_assert!(skipped.first_tick_at_ms == progress.next_tick_at_ms && skipped.last_tick_at_ms > last);

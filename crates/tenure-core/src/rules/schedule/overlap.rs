@@ -101,7 +101,7 @@ mod tests {
         assert_eq!((all[0], all[1]), (OverlapDecision::Run, OverlapDecision::Wait));
         assert_eq!(all.last(), Some(&OverlapDecision::Skip));
         assert_eq!(load, UnfinishedRuns { running: 1, waiting: WAIT_MAX });
-        // A new tick does not overtake waiting ones.
+        // A new tick does not overtake waiting runs.
         let (all, _) = admitted(OverlapPolicy::Queue, UnfinishedRuns { running: 0, waiting: 1 }, 1);
         assert_eq!(all, [OverlapDecision::Wait]);
     }

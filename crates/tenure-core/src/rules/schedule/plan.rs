@@ -33,8 +33,8 @@ pub fn plan(due: &DueSchedule, token: Token, now_ms: i64) -> ScheduleFiring {
     plan_at_most(due, token, now_ms, usize::MAX)
 }
 
-/// As [`plan`], but fires only the oldest ticks, at most `most` and at least one. The others stay due and are decided
-/// again, which bounds the size of a firing without changing the policy.
+/// Decides as [`plan`] does, but fires only the oldest ticks, at most `most` and at least one. The others stay due for
+/// the next decision. This bounds the size of a firing without changing the policy.
 pub fn plan_at_most(due: &DueSchedule, token: Token, now_ms: i64, most: usize) -> ScheduleFiring {
     let definition = &due.definition;
     let timetable = definition.timetable(&due.key.namespace);
@@ -51,7 +51,7 @@ pub fn plan_at_most(due: &DueSchedule, token: Token, now_ms: i64, most: usize) -
     let tracked = definition.overlap_policy != OverlapPolicy::Allow;
     let ticks = decision.fire.iter().map(|&at_ms| {
         let effect = match definition.overlap_policy.admit(&mut load) {
-            // A waiting run waits in its queue, by its concurrency key.
+            // A run that must wait is submitted too; its concurrency key makes its task wait in the queue.
             OverlapDecision::Run | OverlapDecision::Wait => {
                 Some(effect(&due.key, definition, at_ms, TickCause::Schedule, None, Some(token)))
             }
@@ -106,7 +106,7 @@ pub fn effect(
             let topic = TopicKey::new(key.namespace.clone(), topic.clone());
             let event = NewEvent {
                 key: Some(event_key.clone().unwrap_or_else(|| key.name.to_string())),
-                kind: key.name.to_string(),
+                event_type: key.name.to_string(),
                 payload: Payload::Json(payload),
                 headers: BTreeMap::from([
                     (SCHEDULE_HEADER.into(), key.name.to_string()),
@@ -187,7 +187,7 @@ fn marked(
 ) -> NewTask {
     let mut task =
         NewTask { idempotency_key: Some(task_key(key, at_ms, cause)), leader_token: token, ..task };
-    // The concurrency key keeps the runs apart, however and whenever they are fired.
+    // The concurrency key keeps runs from overlapping, whether they are scheduled or fired manually.
     if overlap != OverlapPolicy::Allow && task.concurrency_key.is_none() {
         task.concurrency_key = Some(format!("schedule/{}/{}", key.namespace, key.name));
         task.concurrency_limit = 1;
@@ -201,12 +201,13 @@ pub struct RevisedSchedule {
     /// Definition.
     pub definition: ScheduleDefinition,
     /// Tick state. `None` if no tick is left.
-    pub progress: Option<ScheduleTickState>,
+    pub tick_state: Option<ScheduleTickState>,
     /// When its next tick is due; `None` if it is paused.
     pub due_ms: Option<i64>,
 }
 
-/// The stored form of a new definition, given the stored schedule, at `now_ms` by the store's clock.
+/// Computes the stored form of a new definition from the stored schedule, if there is one, at `now_ms` by the store's
+/// clock.
 ///
 /// A new schedule starts with the first tick from now on. A schedule whose ticks changed continues with the first new
 /// tick from now on, and its missed old ticks are dropped. A schedule with unchanged ticks keeps its state; a change
@@ -218,7 +219,7 @@ pub fn revise(
     is_paused: bool,
     now_ms: i64,
 ) -> Result<RevisedSchedule, ScheduleDefinitionError> {
-    // An interval that counts from its creation keeps counting from there.
+    // An interval that counts from its creation keeps its start when the schedule is set again.
     let began = stored.and_then(|(old, _)| old.start_at_ms).filter(|_| definition.start_at_ms.is_none());
     let same_when = stored.is_some_and(|(old, _)| old.expression == definition.expression);
     let definition = definition.clone().started(began.filter(|_| same_when).unwrap_or(now_ms));
@@ -241,7 +242,7 @@ pub fn revise(
         }
     };
     let due_ms = due_ms(namespace, &definition, progress).filter(|_| !is_paused);
-    Ok(RevisedSchedule { definition, progress, due_ms })
+    Ok(RevisedSchedule { definition, tick_state: progress, due_ms })
 }
 
 /// When a schedule that is not paused is due.
@@ -365,11 +366,11 @@ mod tests {
         let mut new = old.clone();
         new.misfire_policy = MisfirePolicy::Skip;
         let same = revise(&namespace, &new, Some((&old, progress)), false, 99_000_000).unwrap();
-        assert_eq!((same.progress, same.due_ms), (progress, Some(7_200_000)));
+        assert_eq!((same.tick_state, same.due_ms), (progress, Some(7_200_000)));
         let other = definition("every 1m", TASK);
         let moved = revise(&namespace, &other, Some((&old, progress)), false, 90_000_001).unwrap();
         assert_eq!(
-            moved.progress,
+            moved.tick_state,
             Some(ScheduleTickState { next_tick_at_ms: 90_060_000, last_tick_at_ms: Some(3_600_000) })
         );
         let paused = revise(&namespace, &other, Some((&old, progress)), true, 90_000_001).unwrap();
@@ -385,14 +386,14 @@ mod tests {
         let mut new = old.clone();
         (new.jitter_ms, new.end_at_ms) = (60_000, Some(200_000_000));
         let changed = revise(&namespace, &new, Some((&old, progress)), false, 99_000_000).unwrap();
-        assert_eq!(changed.progress, progress);
+        assert_eq!(changed.tick_state, progress);
         // An end before all remaining ticks ends the schedule.
         new.end_at_ms = Some(7_200_000);
         let ended = revise(&namespace, &new, Some((&old, progress)), false, 99_000_000).unwrap();
-        assert_eq!((ended.progress, ended.due_ms), (None, None));
+        assert_eq!((ended.tick_state, ended.due_ms), (None, None));
         // An ended schedule that gets a later end continues from now.
         let longer = revise(&namespace, &old, Some((&new, None)), false, 99_000_000).unwrap();
-        assert_eq!(longer.progress.map(|progress| progress.next_tick_at_ms), Some(100_800_000));
+        assert_eq!(longer.tick_state.map(|progress| progress.next_tick_at_ms), Some(100_800_000));
     }
 
     #[test]
@@ -402,7 +403,7 @@ mod tests {
         let new = revise(&namespace, &definition, None, false, 1_000).unwrap();
         assert_eq!((new.definition.start_at_ms, new.due_ms), (Some(1_000), Some(1_000)));
         let again =
-            revise(&namespace, &definition, Some((&new.definition, new.progress)), false, 50_000).unwrap();
+            revise(&namespace, &definition, Some((&new.definition, new.tick_state)), false, 50_000).unwrap();
         assert_eq!(again, new);
     }
 }

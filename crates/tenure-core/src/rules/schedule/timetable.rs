@@ -23,7 +23,7 @@ pub struct RecurrenceRule {
     /// Cron expression or interval.
     pub expression: ScheduleExpression,
     /// Time zone.
-    pub zone: Zone,
+    pub time_zone: Zone,
     /// No tick before this, in milliseconds since 1970. An interval [from its
     /// start](super::Interval::counted_from_start) counts from here.
     pub start_ms: Option<i64>,
@@ -38,10 +38,10 @@ pub struct RecurrenceRule {
 impl RecurrenceRule {
     /// These times in UTC, without bounds.
     pub fn new(expression: impl Into<ScheduleExpression>) -> RecurrenceRule {
-        let (zone, dst) = (Zone::utc(), DstPolicy::default());
+        let (time_zone, dst) = (Zone::utc(), DstPolicy::default());
         RecurrenceRule {
             expression: expression.into(),
-            zone,
+            time_zone,
             start_ms: None,
             end_ms: None,
             jitter_ms: 0,
@@ -51,7 +51,7 @@ impl RecurrenceRule {
 
     /// The same times in a time zone.
     pub fn in_zone(self, zone: Zone) -> RecurrenceRule {
-        RecurrenceRule { zone, ..self }
+        RecurrenceRule { time_zone: zone, ..self }
     }
 }
 
@@ -92,11 +92,11 @@ enum Pattern {
 }
 
 impl Timetable {
-    /// The timetable of a rule. The name only determines the jitter: schedules with different names are due at
-    /// different times, one schedule always at the same.
+    /// The timetable of a rule. The name determines only the jitter: schedules with different names are due at
+    /// different times, and one schedule always has the same jitter for the same tick.
     pub fn new(rule: &RecurrenceRule, name: &str) -> Timetable {
         let (gap, fold) = rule.dst.resolve(&rule.expression);
-        let mut zone = rule.zone.clone();
+        let mut zone = rule.time_zone.clone();
         let pattern = match &rule.expression {
             ScheduleExpression::Cron(cron) => Pattern::Cron(cron.clone()),
             ScheduleExpression::Interval(every) => {
@@ -169,7 +169,7 @@ impl Timetable {
             count += match piece.offsets {
                 [Some(offset), None] => self.pattern.count_in(from + offset, to + offset),
                 [None, None] => 0,
-                // For about an hour after a gap two local times may mean one instant; these ticks are checked one by
+                // For about an hour after a gap, two local times may be the same instant, so count these ticks one by
                 // one.
                 _ => self.ticks_between(from, to).count() as u64,
             };

@@ -15,7 +15,7 @@ fn rule(expression: &str, zone: &str) -> RecurrenceRule {
 /// The first ticks from an instant on, in local time.
 fn shown(rule: &RecurrenceRule, from: &str, count: usize) -> Vec<String> {
     let timetable = Timetable::new(rule, "test");
-    timetable.ticks_from(at(from)).take(count).map(|tick| rule.zone.format_local(tick)).collect()
+    timetable.ticks_from(at(from)).take(count).map(|tick| rule.time_zone.format_local(tick)).collect()
 }
 
 fn with(rule: RecurrenceRule, gap: DstGapPolicy, overlap: DstOverlapPolicy) -> RecurrenceRule {
@@ -146,7 +146,7 @@ fn jitter_is_the_same_for_a_tick_bounded_and_in_order() {
     assert!(ticks.iter().all(|tick| same.due_at(*tick) == timetable.due_at(*tick)));
     let other = Timetable::new(&jittered, "default/daily");
     assert!(ticks.iter().any(|tick| other.due_at(*tick) != timetable.due_at(*tick)));
-    // A jitter longer than the distance to the next tick is cut.
+    // A jitter longer than the distance to the next tick is shortened.
     let dense = Timetable::new(&RecurrenceRule { jitter_ms: JITTER_MAX_MS, ..rule("every 10ms", "UTC") }, "");
     assert!((0..1_000).all(|n| (0..10).contains(&(dense.due_at(n * 10) - n * 10))));
 }
@@ -161,13 +161,13 @@ fn jitter_does_not_change_from_version_to_version() {
 
 #[test]
 fn a_tick_moved_by_a_new_time_zone_database_is_the_nearest_one() {
-    // The stored tick used summer time; the new database has none.
+    // The stored tick was computed with summer time, which the new database does not have.
     let old = Timetable::new(&rule("0 9 * * *", "Etc/GMT-2"), "");
     let new = Timetable::new(&rule("0 9 * * *", "Etc/GMT-1"), "");
     let last = at("2026-07-01T07:00:00Z");
     let stored = old.next_after(last).unwrap();
     assert_eq!(new.revalidate(stored, Some(last)), Some(at("2026-07-02T08:00:00Z")));
-    // In the other direction it occurs earlier; no day fires twice or is left out.
+    // In the other direction the tick moves to an earlier time. No day fires twice or is left out.
     let last = at("2026-07-01T08:00:00Z");
     let stored = new.next_after(last).unwrap();
     assert_eq!(old.revalidate(stored, Some(last)), Some(at("2026-07-02T07:00:00Z")));

@@ -90,7 +90,7 @@ impl Zone {
             return UniformPeriod { from: unusual_to, to, offsets: [Some(here), None] };
         }
         let offsets = match here > before {
-            // The offset before the jump yields the skipped local times, shifted by the length of the jump.
+            // The offset before the jump gives the skipped local times, shifted by the length of the jump.
             true => [Some(here), (gap == DstGapPolicy::Shift).then_some(before)],
             false => [(fold == DstOverlapPolicy::Both).then_some(here), None],
         };

@@ -11,8 +11,8 @@ use crate::BootInstant;
 pub struct SoftObservation {
     /// Live candidates by id.
     pub rivals: BTreeMap<String, Rival>,
-    /// Candidates that announced their withdrawal or departure. A candidate in neither set became silent and may lead
-    /// unnoticed.
+    /// Candidates that announced their withdrawal or departure. A candidate that is in neither set became silent and
+    /// may still lead elsewhere.
     pub departed: BTreeSet<String>,
 }
 
@@ -36,11 +36,11 @@ pub struct SoftCandidate {
     timing: GossipTiming,
     state: SoftCandidateState,
     observed: SoftObservation,
-    /// When something was last uncertain.
+    /// When this candidate last observed anything uncertain.
     uncertain_at: BootInstant,
-    /// Since when it is ready, if nothing is uncertain.
+    /// Since when it has been ready, if nothing is uncertain.
     ready_since: Option<BootInstant>,
-    /// Since when it ranks first among the ready candidates.
+    /// Since when it has ranked first among the ready candidates.
     first_since: Option<BootInstant>,
     observed_at: BootInstant,
 }
@@ -79,7 +79,7 @@ impl SoftCandidate {
     /// once per gossip round.
     pub fn observe(&mut self, now: BootInstant, observation: SoftObservation) -> SoftCandidateState {
         if now.since(self.observed_at) > self.timing.trust() {
-            // The process was suspended. Another candidate may have succeeded it.
+            // The process was suspended, so another candidate may lead by now.
             (self.uncertain_at, self.state) = (now, SoftCandidateState::Candidate);
         }
         self.observed_at = now;
@@ -91,7 +91,7 @@ impl SoftCandidate {
         self.state
     }
 
-    /// When it must observe again if nothing changes.
+    /// When to call [`observe`](Self::observe) again if nothing changes.
     pub fn wake(&self) -> Option<BootInstant> {
         match self.state {
             SoftCandidateState::Leading => None,
@@ -124,9 +124,10 @@ impl SoftCandidate {
         }
     }
 
-    /// When it leads if nothing changes. By then all members have received that it is ready, and a lower-ranked
-    /// leader has stopped, unless it does not receive our messages. A leader that was suspended before it received
-    /// them trusts its leadership for a while, but is detected as silent before the wait is over.
+    /// When this candidate starts to lead if nothing changes. By then all members have received that it is ready, and a
+    /// lower-ranked leader has stopped, unless that leader does not receive our messages. A leader that was suspended
+    /// before it received them still trusts its leadership for a while, but it is detected as silent before the wait is
+    /// over.
     fn leads_at(&self) -> Option<BootInstant> {
         let (ready_since, first_since) = (self.ready_since?, self.first_since?);
         let settled_at = ready_since + self.timing.settle();

@@ -1,8 +1,8 @@
 //! Soft elections over gossip, which do not guarantee a single leader.
 //!
-//! **States.** A process is a *candidate* until nothing was uncertain for a hold-down period. It is then *ready*, and
-//! *leads* when it ranks first among the ready ones, has been ready long enough for all members to know it, and no
-//! other process reports that it leads. It publishes its [`SoftCandidateState`].
+//! **States.** A process is a *candidate* until it has observed nothing uncertain for a hold-down period. It is then
+//! *ready*. It *leads* when it ranks first among the ready processes, has been ready long enough for all members to
+//! know it, and no other process reports that it leads. It publishes its [`SoftCandidateState`].
 //!
 //! **No source of truth.** Each process decides from what it received, on its own clock. There is no token, and in a
 //! network split each side has a leader. After the split heals, the lower-ranked leader stops as soon as it observes
@@ -12,8 +12,8 @@
 //! through other members ([`GossipHeartbeatTracker`]).
 //!
 //! **Avoided cases.** While the network is intact there is at most one leader: a better candidate waits until the
-//! leader has received its state and stopped. A leaving process announces it and is succeeded at once. A process that
-//! was suspended discards its earlier conclusions.
+//! leader has received its state and stopped. A leaving process announces its departure, and the next one leads at
+//! once. A process that was suspended discards its earlier conclusions.
 
 mod candidate;
 mod heartbeat;

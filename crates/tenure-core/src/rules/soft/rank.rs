@@ -5,9 +5,8 @@ use std::cmp::Reverse;
 use serde::{Deserialize, Serialize};
 
 /// The rank of a candidate, constant while its process runs. The order is total; lower is better.
-///
-/// By priority (higher first), then generation (older first, so that a newcomer never replaces a leader of its own
-/// priority), then id.
+/// Candidates are ranked by priority (higher first), then generation (older first, so that a new process never replaces
+/// a leader of its own priority), then id.
 ///
 /// ```
 /// use tenure_core::rules::soft::Rank;
@@ -47,7 +46,7 @@ pub enum SoftCandidateState {
     /// It wants to lead, but something is uncertain: it just started, or a higher-ranked candidate just became
     /// silent.
     Candidate,
-    /// It leads if no better candidate does.
+    /// It leads as soon as no better candidate is ready or leads.
     Ready,
     /// It leads.
     Leading,
@@ -73,7 +72,7 @@ pub struct Rival {
     pub state: SoftCandidateState,
 }
 
-/// The leader among the observed candidates: the best-ranked one that reports to lead.
+/// The leader among the observed candidates: the best-ranked one that reports that it leads.
 pub fn leader<'r>(seen: impl IntoIterator<Item = &'r Rival>) -> Option<&'r Rival> {
     seen.into_iter()
         .filter(|rival| rival.state == SoftCandidateState::Leading)

@@ -26,7 +26,7 @@ pub enum GossipTimingError {
     /// The round is out of range.
     #[error("a round of {0:?} is out of range; use 10ms to 1 minute")]
     Round(Duration),
-    /// A few lost datagrams would be mistaken for a death.
+    /// The silence limit is too short: a few lost datagrams would be mistaken for a death.
     #[error("a silence limit of {silence_limit:?} is shorter than five rounds of {round:?}; use at least {:?}", *round * 5)]
     Patience {
         /// Requested silence limit.
@@ -34,7 +34,7 @@ pub enum GossipTimingError {
         /// The round.
         round: Duration,
     },
-    /// A live member that was taken for dead would be succeeded before it is observed again.
+    /// The hold-down is too short: a live member that was taken for dead would be replaced before it is observed again.
     #[error("a hold-down of {hold_down:?} is shorter than five rounds of {round:?}; use at least {:?}", *round * 5)]
     HoldDown {
         /// Requested hold-down.
@@ -73,7 +73,7 @@ impl GossipTiming {
         self.silence_limit
     }
 
-    /// How long nothing may be uncertain before a new leader starts.
+    /// How long a candidate must observe nothing uncertain before it may lead.
     pub fn hold_down(&self) -> Duration {
         self.hold_down
     }
@@ -83,8 +83,8 @@ impl GossipTiming {
         self.round * 4
     }
 
-    /// How long a leader trusts its leadership after its last observation. Others succeed it after silence limit and
-    /// hold-down at the earliest, so a suspended leader has lost its trust when it continues.
+    /// How long a leader trusts its leadership after its last observation. Another member leads at the earliest after
+    /// the silence limit and the hold-down, so a suspended leader has lost its trust when it resumes.
     pub fn trust(&self) -> Duration {
         self.silence_limit
     }

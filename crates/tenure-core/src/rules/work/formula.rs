@@ -85,7 +85,7 @@ enum Variable {
 }
 
 impl Formula {
-    /// The priority of a request, rounded down; 0 where the formula divides zero by zero.
+    /// The priority of a request, rounded down; 0 if the formula divides zero by zero.
     pub fn value(&self, inputs: &PriorityInputs) -> i64 {
         let mut stack: Vec<f64> = Vec::new();
         for step in &self.0 {

@@ -1,9 +1,9 @@
 //! Rules of queues, workers and pools.
 //!
 //! All items are pure functions of their arguments. Stores use them for rules that are not queries
-//! ([`validate_submission`], [`Requirements`], [`match_pool_requests`], [`wait_reasons`]), maintenance uses
-//! [`StoreClockEstimate`] and [`SessionMonitor`] because it must not rely on another clock, and workers use
-//! [`backoff`]. The behaviour of a store as a whole is modelled by [`model::Work`](crate::model::Work).
+//! ([`validate_submission`], [`Requirements`], [`match_pool_requests`], [`wait_reasons`]). Maintenance uses
+//! [`StoreClockEstimate`] and [`SessionMonitor`], because it must rely only on its own clock. Workers use [`backoff`].
+//! The behaviour of a store as a whole is modelled by [`model::Work`](crate::model::Work).
 //!
 //! | item | purpose |
 //! |---|---|

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::Entropy;
 use crate::port::{Backoff, PRIORITY_STEP_MS};
 
-/// Position of a task in its queue; lower goes first. It is computed once, at submission: waiting tasks gain on later
-/// ones without any update, so no task starves.
+/// Position of a task in its queue; the lowest goes first. It is computed once, at submission: a waiting task gains on
+/// later ones without any update, so no task starves.
 ///
 /// ```
 /// use tenure_core::rules::work::effective_at;

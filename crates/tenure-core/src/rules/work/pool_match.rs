@@ -62,7 +62,7 @@ pub fn match_pool_requests(
             left.iter().filter(|(_, tags)| request.required_tags.iter().all(|tag| tags.contains(tag)));
         let preferred =
             |tags: &[String]| request.preferred_tags.iter().filter(|tag| tags.contains(tag)).count();
-        // Of equal elements `max_by_key` returns the last, so the names are in reverse order.
+        // `max_by_key` returns the last of equal elements, so iterate over the names in reverse order.
         let best = matching.rev().max_by_key(|(_, tags)| (preferred(tags), Reverse(tags.len())));
         let best = best.map(|(name, _)| *name);
         if let Some(name) = best {
@@ -130,7 +130,7 @@ mod tests {
                 prop_assert!(fits(request(*id).required_tags, tags_of(name)), "the resource matches");
                 let preferred = |name: &Name| request(*id).preferred_tags.iter().filter(|t| tags_of(name).contains(t)).count();
                 let rank = |name: &Name| (preferred(name), Reverse(tags_of(name).len()), Reverse(name.clone()));
-                // None of the resources that were left when it was served was better.
+                // When the request was served, no remaining resource matched it better.
                 for (_, later) in &assigned[place + 1..] {
                     prop_assert!(!(fits(request(*id).required_tags, tags_of(later)) && rank(later) > rank(name)));
                 }

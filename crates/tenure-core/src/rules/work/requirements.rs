@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::port::{NewTask, WorkerProfile};
 
 /// What a task requires of a worker, normalized: lists are sorted without duplicates, and "any worker" is the empty
-/// list. Many tasks share few distinct requirements, so a store keeps each once, and a claim reads only the first
-/// tasks of those that the worker matches.
+/// list. Many tasks share few distinct requirements. A store therefore keeps each distinct requirements once, and a
+/// claim reads only the first tasks of those that the worker matches.
 ///
 /// ```
 /// use std::time::Duration;

@@ -4,10 +4,10 @@ use crate::port::{ExpireSessionRequest, SessionView};
 use crate::rules::lease::HeartbeatTracker;
 use crate::{BootInstant, SessionId};
 
-/// Watches the sessions that own claims, for maintenance. They need not be candidates in any election, so no other
-/// process would detect their death.
+/// Watches the sessions that own claims, for maintenance. These sessions need not be candidates in any election, so no
+/// candidate would detect their death.
 ///
-/// It applies the rule of all candidates: a session may be expired after its heartbeat count was *observed* to be
+/// It applies the same rule as candidates: a session may be expired after its heartbeat count was *observed* to be
 /// unchanged for its whole lease, on the observer's own clock and in one epoch of the store. Losing the observations
 /// only delays the detection.
 ///

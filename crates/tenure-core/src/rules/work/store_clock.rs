@@ -4,12 +4,12 @@ use crate::BootInstant;
 
 /// A lower bound of the store's wall clock that ignores forward steps since the first reading.
 ///
-/// The store's clock determines when a claim times out. If that clock steps forward, claims seem to have timed out
-/// too early. The maintenance leader therefore remembers the smallest lead of the store's clock over its own steady
-/// clock and derives a lower bound of the current store time. The store uses the lesser of this bound and its own
-/// clock ([`MaintenanceRequest::clock_ms`]). A forward step then expires nothing early, in any combination with
-/// backward steps. The cost: claims made after a forward step time out later by that step, while this process leads
-/// maintenance.
+/// The store's clock determines when a claim times out. If that clock steps forward, claims would time out too early.
+/// The maintenance leader therefore remembers the smallest lead of the store's clock over its own steady clock, and
+/// derives from it a lower bound of the current store time. The store uses the lesser of this bound and its own clock
+/// ([`MaintenanceRequest::clock_ms`]). A forward step then expires nothing early, even in combination with backward
+/// steps. In return, claims made after a forward step time out later by the length of the step, while this process
+/// leads maintenance.
 ///
 /// ```
 /// use tenure_core::{BootInstant, rules::work::StoreClockEstimate};
@@ -44,9 +44,10 @@ impl StoreClockEstimate {
         // The store read its clock between the two instants.
         let (low, high) = (store_ms.saturating_sub(up_ms(returned)), store_ms.saturating_sub(down_ms(sent)));
         self.least = Some(match self.least {
-            // The clock stepped forward. Times stored before still refer to the old setting.
+            // The clock stepped forward. Times that were stored before the step refer to the old setting, so keep the
+            // old bounds.
             Some(least) if low > least.high => least,
-            // It may be the same setting. Fast responses narrow the bounds.
+            // The clock may have the same setting. Fast responses narrow the bounds.
             Some(least) if high >= least.low => {
                 ClockSkewBounds { low: least.low.max(low), high: least.high.min(high) }
             }
@@ -82,8 +83,8 @@ mod tests {
     }
 
     proptest! {
-        /// For arbitrary steps of the store's clock: a claim never times out early by more than the slowest response
-        /// took, and never at all with fast responses.
+        /// For arbitrary steps of the store's clock, a claim times out early by at most the duration of the slowest
+        /// response.
         #[test]
         fn no_claim_times_out_early(
             steps in prop::collection::vec((1..10_000u64, -100_000..100_000i64, 0..50u64), 1..30),

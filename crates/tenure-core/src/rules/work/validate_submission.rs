@@ -137,7 +137,7 @@ impl From<SubmissionError> for StoreError {
 /// assert!(error.to_string().contains("0 → 1 → 2 → 0"));
 /// ```
 pub fn validate_submission(submission: &Submission) -> Result<(), SubmissionError> {
-    // Otherwise a task with a foreign payload could take the place of the tick's own task.
+    // A submitted task with the key of a tick would take the place of the task that the tick submits.
     let of_tick = |task: &NewTask| task.idempotency_key.clone().filter(|key| tick_of(key).is_some());
     let taken = submission.tasks.iter().enumerate().find_map(|(place, task)| Some((place, of_tick(task)?)));
     match taken {

@@ -39,7 +39,7 @@ fn a_valid_task_and_an_empty_list_are_accepted() {
     assert_eq!(checked(vec![NewTask::new("a"), everything]), Ok(()));
 }
 
-/// Otherwise a caller could take the place of a tick's task before the tick fires.
+/// Without this rule a caller could submit a task in place of a tick's task before the tick fires.
 #[test]
 fn the_key_of_a_tick_is_reserved_for_schedules() {
     let with = |key: &str| NewTask { idempotency_key: Some(key.into()), ..NewTask::new("report") };
@@ -123,7 +123,7 @@ fn a_cycle_is_reported_in_order() {
 fn a_cycle_through_a_shared_key_is_found() {
     let keyed = |task: NewTask| NewTask { idempotency_key: Some("k".into()), ..task };
     assert_eq!(checked(vec![keyed(after(&[1])), keyed(after(&[]))]), Err(SubmissionError::Cycle(vec![0])));
-    // The second task with a key is not submitted, so its parents do not matter.
+    // The second task with the same key is not submitted, so its parents are ignored.
     assert_eq!(checked(vec![keyed(after(&[])), keyed(after(&[0]))]), Ok(()));
 }
 

@@ -28,8 +28,8 @@ pub struct WaitContext<'a> {
     pub now_ms: i64,
 }
 
-/// All reasons why the task is not claimed, those that need an action first, then those that pass by themselves.
-/// Never empty.
+/// All reasons why the task is not claimed. Reasons that need an action come first, then those that pass by themselves.
+/// The list is never empty.
 pub fn wait_reasons(context: &WaitContext<'_>) -> Vec<WaitReason> {
     let state = context.task.state;
     if state.is_final() || state == TaskState::Claimed {
@@ -96,7 +96,7 @@ fn fitting(context: &WaitContext<'_>) -> (u64, Option<WaitReason>) {
     (workers.len() as u64, None)
 }
 
-/// Limits that pass as claims end and time goes by.
+/// Limits that end without an action, when claims end or time passes.
 fn limits(context: &WaitContext<'_>) -> Vec<WaitReason> {
     let (task, queue) = (context.task, context.queue);
     let mut reasons = Vec::new();

@@ -116,7 +116,7 @@ impl CampaignWait<'_> {
                     CandidateDecision::Ineligible(Ineligibility::NotCapable) => {
                         return waits(None, CandidateStatus::NotCapable);
                     }
-                    // The snapshot was outdated, or the session has just expired.
+                    // The snapshot was outdated, or the session has just expired. Join once more to find out.
                     CandidateDecision::Ineligible(_) if !joined_again => {
                         joined_again = true;
                         super::join(self.app, self.candidacy).await?;
@@ -139,7 +139,7 @@ impl CampaignWait<'_> {
                         return waits(None, status);
                     }
                 }
-                // Silence of a session is known only from a read sent after its heartbeat was due.
+                // Only a read that is sent after the heartbeat was due can show that a session is silent.
                 () = runtime.sleep_until(silence) => snapshot = self.app.elections.refresh(election).await?,
             }
         }

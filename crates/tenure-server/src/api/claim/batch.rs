@@ -206,13 +206,13 @@ async fn routed(
         tasks.push(got);
     }
     if let Some(problem) = failed {
-        // Whether this claim request got a task is unknown. Only the owner of its session can find out, and
-        // does so if the call fails. So the whole call fails, and the tasks of the other requests are
-        // released.
+        // The outcome of this claim request is unknown: it may have got a task. Only the client that owns the
+        // session can find out, and it does so after a failed call. So the whole call fails, and the server
+        // releases the tasks of the other requests.
         wait::release_undelivered(app.claims().await?, queue, tasks.into_iter().flatten().collect()).await;
         return Err(problem);
     }
-    // A response with tasks must be delivered; the refused requests are repeated by their workers.
+    // Tasks were claimed, so the response must deliver them. The workers repeat the refused requests.
     if tasks.iter().any(|got| !got.is_empty()) {
         let tasks = limit_size(app, queue, tasks).await;
         return Ok(ClaimBatchResponseJson { tasks, next_in_ms: None, refusal: None });

@@ -15,8 +15,8 @@ use crate::api::sessions::session_ended;
 use crate::problem::Problem;
 
 /// Maximum size of a response in bytes, unless its first task alone is larger. It exceeds the amount that a
-/// store claims at once ([`CLAIM_BYTES`](tenure::port::CLAIM_BYTES)): tasks that do not fit are released and
-/// would be claimed out of order.
+/// store claims at once ([`CLAIM_BYTES`](tenure::port::CLAIM_BYTES)). Otherwise tasks that do not fit would
+/// be released and later be claimed out of order.
 const ANSWER_MAX: usize = 32 * 1024 * 1024;
 
 /// Claim tasks; if none is ready, wait up to `wait`.

@@ -31,7 +31,7 @@ use crate::topic_broadcast::{AdaptiveReadSize, EventChunk, TopicBroadcast, build
 
 /// Maximum time between two messages.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Comment sent then.
+/// Comment that keeps an idle stream open.
 const KEEP_ALIVE_COMMENT: &str = ": keep-alive\n\n";
 /// First chunk of every stream.
 const PREAMBLE: &[u8] = b"retry: 1000\n: connected\n\n";
@@ -144,8 +144,8 @@ fn parse_cursor(head: &TopicCursor, id: &str, field: &'static str) -> Result<Top
     ))
 }
 
-/// Cursor to continue from, if the given one is beyond the end of the topic: it comes from before a restore
-/// or a promotion. Waiting until the offsets catch up would lose the events published until then.
+/// Cursor to continue from if the given one is beyond the end of the topic, as after a restore or a
+/// promotion. A stream that waited until the offsets catch up would lose the events published until then.
 async fn beyond_end(
     app: &App,
     topic: &TopicKey,
@@ -156,7 +156,7 @@ async fn beyond_end(
     let beyond = |ends: &BTreeMap<u32, Offset>| {
         cursor.after().iter().any(|(partition, after)| *after > ends.get(partition).copied().unwrap_or(0))
     };
-    // Another replica may have been ahead of this one; the store decides.
+    // This replica may lag behind the one that sent the cursor, so check against the store.
     if !beyond(&known) {
         return Ok(None);
     }
@@ -193,7 +193,7 @@ struct EventSubscriber {
     /// Broadcast, kept alive while a subscriber exists.
     broadcast: Arc<TopicBroadcast>,
     filter: EventStreamFilter,
-    /// Position of the subscriber, counting filtered events.
+    /// Position up to which the subscriber has read, including events that the filter dropped.
     cursor: TopicCursor,
     /// Position that the client was last sent.
     sent: TopicCursor,
@@ -234,7 +234,8 @@ impl EventSubscriber {
             self.unread.clear();
             if !self.live {
                 let quiet = self.app.runtime.now() >= self.last_sent_at + KEEP_ALIVE;
-                // Even if the filter passes no event, the client is told its new position.
+                // If the filter drops all events for a while, the keep-alive tells the client its new
+                // position.
                 if !self.catch_up().await? || (quiet && self.next.is_empty()) {
                     return Some(self.keep_alive());
                 }

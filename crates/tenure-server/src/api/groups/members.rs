@@ -1,9 +1,9 @@
 //! Group membership over HTTP: internal operations of the HTTP store, one route per method of
 //! [`EventStore`](tenure::port::EventStore).
 //!
-//! The routes decide nothing; they pass on the types of the port. The partition leases of a member live as
-//! long as the heartbeats of its session. Every request about them carries their tokens, so any replica
-//! accepts it.
+//! The routes pass the types of the port through and add no rules of their own. The partition leases of a
+//! member live as long as the heartbeats of its session. Every request about them carries their tokens, so
+//! any replica accepts it.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -138,7 +138,7 @@ pub(super) async fn join_group(
 pub(super) async fn join_or_problem(app: &App, join: JoinGroupRequest) -> Result<GroupAssignment, Problem> {
     validate_join(&join).map_err(|error| invalid_request(&error, "from"))?;
     if app.store.webhooks().await?.iter().any(|(group, _)| *group == join.group) {
-        // Members and servers would divide the partitions, and each would get only some events.
+        // Members and servers would divide the partitions, so each would receive only some of the events.
         return Err(Problem::new(
             StatusCode::CONFLICT,
             "group-has-webhook",

@@ -28,7 +28,7 @@ use crate::route::{RequiredPermission, Routes};
 const PAGE: (u32, u32) = (50, 1000);
 /// Maximum size of a page in bytes, unless its first event alone is larger.
 const PAGE_BYTES: usize = 8 * 1024 * 1024;
-/// Number of events of the first read, and the target size of each read: a payload has up to 1 MiB.
+/// Number of events of the first read, and target size of later reads in bytes. A payload has up to 1 MiB.
 const PART: u32 = 16;
 const PART_BYTES: usize = 4 * 1024 * 1024;
 /// Maximum number of event ids in one request.
@@ -214,7 +214,7 @@ pub(super) async fn list_parked_keys(
 
 /// Replay dead letters
 ///
-/// Retries each event with all its attempts; the events of its key that wait behind it follow in order.
+/// Retries each event with all attempts restored; the events of its key that wait behind it follow in order.
 /// Select events by id, or all with `{"all": true}`. While `has_more`, repeat with `next_cursor` as `cursor`.
 /// If the request is interrupted, finished pages stay done and are in the audit log.
 #[utoipa::path(post, path = "/v1/topics/{topic}/groups/{group}/dead-letters/replay", tag = "groups",
@@ -330,12 +330,12 @@ async fn apply_to_matching(
             filter.limit = next_part(filter.limit, &read);
         }
         let mut page: Vec<_> = read.into_iter().map(|parked| parked.event.id).collect();
-        // A replayed event may die again meanwhile.
+        // An event that an earlier page replayed may have become a dead letter again. Skip it.
         page.retain(|id| named.insert(*id));
         let Some(last) = page.last().copied() else {
             return Ok(BulkEventResponse { event_ids: events, has_more: false, next_cursor: None });
         };
-        // With a key, events that are no longer dead do not appear again.
+        // With a key no cursor is needed: events that are no longer dead do not match the filter again.
         filter.after = by_number.then_some(last).or(filter.after);
         events.extend(apply_dead_letter_action(app, by, &filter.group, page, action).await?);
     }

@@ -121,7 +121,7 @@ pub(crate) async fn set_webhook(
 
 /// Delete the webhook of a group
 ///
-/// The servers leave the group. Its offsets stay.
+/// The servers leave the group. The group keeps its offsets.
 #[utoipa::path(delete, path = "/v1/topics/{topic}/groups/{group}/webhook", tag = "groups",
     params(("topic" = Name, Path), ("group" = Name, Path), NamespaceQuery),
     responses((status = 204), (status = 404, body = Problem, description = "The group does not exist.")))]

@@ -127,7 +127,7 @@ pub(crate) async fn resume_schedule(
 
 /// Trigger a schedule
 ///
-/// Fires one extra tick now, also if the schedule is paused. The regular ticks are not affected.
+/// Fires one extra tick now, even if the schedule is paused. The regular ticks are not affected.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}/trigger", tag = "schedules", params(("schedule" = Name, Path), NamespaceQuery),
     request_body = Option<TriggerRequest>,
     responses((status = 200, body = ManualFireResult), (status = 404, body = Problem, description = "The schedule does not exist.")))]
@@ -203,8 +203,8 @@ pub(crate) async fn backfill_schedule(
     }
 }
 
-/// Fire the first ticks of a range, for the API and the pages. `hand` has the other parameters; its ticks are
-/// set here.
+/// Fire the first ticks of a range, for the API and the pages. This function sets the ticks of `hand`; the
+/// caller sets its other fields.
 pub(crate) async fn backfill_range(
     app: &App,
     by: &AuditActor,

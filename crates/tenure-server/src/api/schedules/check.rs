@@ -83,7 +83,7 @@ pub(crate) async fn preview(
         local_time: revised.definition.time_zone.format_local(at_ms),
         due_at_ms: timetable.due_at(at_ms),
     };
-    let from = revised.progress.map(|progress| progress.next_tick_at_ms);
+    let from = revised.tick_state.map(|progress| progress.next_tick_at_ms);
     let ticks = from.into_iter().flat_map(|from| timetable.ticks_from(from).take(next));
     let upcoming = ticks.map(shown).collect();
     let (gap, fold) = timetable.policies();

@@ -69,11 +69,12 @@ pub(crate) struct PutScheduleRequest {
     #[serde(default)]
     #[schema(default = false)]
     pub(crate) rotate_secret: bool,
-    /// Do not create a secret if there is none: the webhook is not signed.
+    /// Leave the webhook unsigned: if it has no secret, the server does not create one.
     #[serde(default)]
     #[schema(default = false)]
     pub(crate) webhook_unsigned: bool,
-    /// File or program that defines the schedule; `apply` prunes by it.
+    /// File or project that manages the schedule. `tenure schedules apply --prune` deletes only schedules of
+    /// its own source.
     #[schema(max_length = 1024)]
     pub(crate) source: Option<String>,
     /// Principal that the client acts for; the caller if omitted.

@@ -65,7 +65,8 @@ fn shown(
         Notification::LeaseReleased { election, .. } | Notification::ElectionChanged(election) => {
             may_see(principal, &election.namespace).then_some(notification)
         }
-        // A session that the server never saw is found by reading.
+        // If the server never observed the session, `places` is empty and the client is not notified. It
+        // finds the end of the session when it reads.
         Notification::SessionEnded(_) => {
             places.iter().any(|namespace| may_see(principal, namespace)).then_some(notification)
         }
@@ -84,14 +85,15 @@ fn shown(
             let works = principal.may(Permission::Claim, Some(namespace)) || may_see(principal, namespace);
             works.then_some(notification)
         }
-        // The server may not have seen the session yet; then the client reads by itself.
+        // If the server has not observed the session yet, the client is not notified. It finds the
+        // cancellation when it reads.
         Notification::ClaimCancelled(session) => {
             let snapshot = app.elections.snapshot();
             let owner =
                 snapshot.sessions.get(session).and_then(|heartbeat| heartbeat.session.owner.as_deref());
             (owner == Some(&*principal.name)).then_some(notification)
         }
-        // These name no schedule.
+        // These notifications name no object, so every principal may see them.
         Notification::SchedulesChanged | Notification::Resync => Some(notification),
         Notification::SessionExpired(_) | Notification::ConnectionLost(_) => None,
     }

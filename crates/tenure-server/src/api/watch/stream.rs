@@ -26,7 +26,7 @@ use crate::snapshot::elections::{
 
 /// Maximum time between two messages.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Comment sent then.
+/// Comment that keeps an idle stream open.
 const KEEP_ALIVE_COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 /// First chunk of every stream.
 const PREAMBLE: &[u8] = b"retry: 1000\n: connected\n\n";
@@ -43,7 +43,7 @@ pub(super) enum WatchTarget {
 
 /// Watcher.
 pub(super) struct ElectionWatcher {
-    board: Arc<ElectionCache>,
+    cache: Arc<ElectionCache>,
     receiver: ElectionReceiver,
     watched: WatchTarget,
     /// Chunks to send.
@@ -61,8 +61,9 @@ pub(super) struct ElectionWatcher {
 
 /// Progress of sending the current state.
 struct Snapshot {
-    /// Send missed terms since this time first, all of them: events of elections have ids, and a client that
-    /// reconnects with one is assumed to know all earlier terms.
+    /// Send the terms missed since this time before any event with an id: a client that reconnects with such
+    /// an id is assumed to know all earlier terms. Only the first [`TERMS_READ_MAX`] changed elections are
+    /// read.
     terms_since: Option<i64>,
     /// Number of elections whose terms were read.
     terms_read: usize,
@@ -84,7 +85,7 @@ impl ElectionWatcher {
         let next = VecDeque::from([Bytes::from_static(PREAMBLE)]);
         let (number, snapshot, pieces) = (0, None, Vec::new());
         let mut watcher =
-            ElectionWatcher { board: elections, receiver, watched, next, unread, number, snapshot, pieces };
+            ElectionWatcher { cache: elections, receiver, watched, next, unread, number, snapshot, pieces };
         watcher.catch_up(current).await?;
         Ok(watcher)
     }
@@ -125,7 +126,7 @@ impl ElectionWatcher {
                     }
                 }
                 Ok(Err(RecvError::Lagged(_))) => {
-                    let current = self.board.snapshot();
+                    let current = self.cache.snapshot();
                     // If the missed terms cannot be read, the client must reconnect.
                     self.catch_up(&current).await.ok()?;
                 }
@@ -168,12 +169,12 @@ impl ElectionWatcher {
     /// Queue the terms missed since the client's position, if it has one, and the current state.
     async fn catch_up(&mut self, current: &ElectionsSnapshot) -> Result<(), StoreError> {
         self.number = current.number;
-        let mark_ms = self.board.mark_ms();
+        let mark_ms = self.cache.mark_ms();
         match &mut self.watched {
             WatchTarget::One(key, last) => {
                 let Some(entry) = current.elections.get(key) else { return Ok(()) };
                 if let Some(last) = &*last {
-                    let terms = self.board.terms(entry).await?;
+                    let terms = self.cache.terms(entry).await?;
                     self.next.push_back(term_frames(key, &last.transitions_after(&terms)).into());
                 }
                 self.next.push_back(whole(entry, &id(entry, mark_ms)).into());
@@ -197,7 +198,7 @@ impl ElectionWatcher {
     /// Send the next piece of the current state of many elections.
     async fn send_next_piece(&mut self, mut snapshot: Snapshot) -> Result<(), StoreError> {
         // Use the newest snapshot for each piece, so that a slow client keeps no old one alive.
-        let current = self.board.snapshot();
+        let current = self.cache.snapshot();
         let from = snapshot.after.take().map_or(Bound::Unbounded, Bound::Excluded);
         let mut piece = Vec::new();
         for (key, entry) in current.elections.range((from, Bound::Unbounded)) {
@@ -207,7 +208,7 @@ impl ElectionWatcher {
             match snapshot.terms_since {
                 Some(at) if snapshot.terms_read < TERMS_READ_MAX => {
                     if moved_since(entry, at) {
-                        let terms = self.board.terms(entry).await?;
+                        let terms = self.cache.terms(entry).await?;
                         piece.extend_from_slice(&term_frames(
                             key,
                             &TermMark::Time(at).transitions_after(&terms),

@@ -173,7 +173,7 @@ impl ElectionCache {
         self.shared.notifications.subscribe()
     }
 
-    /// Notified with every new snapshot.
+    /// Receiver that is notified of every new snapshot.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.shared.changes.subscribe()
     }
@@ -275,8 +275,8 @@ impl ElectionCache {
         self.shared.proxy_candidate().observe_some(observation, self.shared.runtime.now());
     }
 
-    /// Whether this server observed a session silent for its whole lease. The session was just read, in this
-    /// epoch.
+    /// Whether this server observed that a session was silent for its whole lease. `session` must have just
+    /// been read from the store, in `epoch`.
     pub(crate) fn is_silent(&self, session: &SessionView, epoch: u32) -> bool {
         self.shared.proxy_candidate().is_silent(session, epoch, self.shared.runtime.now())
     }

@@ -58,7 +58,7 @@ pub(super) async fn listen(shared: Arc<ElectionCacheShared>, mut notifications: 
 pub(super) async fn run(shared: Arc<ElectionCacheShared>) {
     let (store, runtime) = (shared.store.clone(), shared.runtime.clone());
     let mut poller = ElectionPoller {
-        desk: shared,
+        cache: shared,
         store,
         runtime,
         all_at: BootInstant::ZERO,
@@ -67,24 +67,24 @@ pub(super) async fn run(shared: Arc<ElectionCacheShared>) {
         failures: 0,
     };
     loop {
-        let request = poller.desk.refresh_request().take();
+        let request = poller.cache.refresh_request().take();
         let round = request.round;
         poller.poll(request).await;
-        poller.desk.round.send_replace(round);
+        poller.cache.round.send_replace(round);
         poller.wait().await;
     }
 }
 
 /// Task that refreshes the snapshot.
 struct ElectionPoller {
-    desk: Arc<ElectionCacheShared>,
+    cache: Arc<ElectionCacheShared>,
     store: Arc<dyn Store>,
     runtime: Arc<dyn Runtime>,
     /// When the next full refresh is due.
     all_at: BootInstant,
     /// When the next read of heartbeats is due.
     heartbeats_at: BootInstant,
-    /// Until when no store call is made.
+    /// End of the backoff. No store call is made before.
     rest: BootInstant,
     failures: u32,
 }
@@ -93,9 +93,9 @@ impl ElectionPoller {
     /// One round: at most one read of elections and one of heartbeats.
     async fn poll(&mut self, mut request: RefreshRequest) {
         let begun = self.runtime.now();
-        let received_ms = self.desk.mark_ms.load(Ordering::Relaxed);
+        let received_ms = self.cache.mark_ms.load(Ordering::Relaxed);
         for session in std::mem::take(&mut request.expired) {
-            self.desk.proxy_candidate().died(session);
+            self.cache.proxy_candidate().died(session);
         }
         let result = self.read_elections(&mut request, begun).await;
         let result = match result {
@@ -112,11 +112,11 @@ impl ElectionPoller {
             Err(error) => {
                 self.back_off();
                 tracing::warn!(%error, "refreshing the snapshot failed");
-                ElectionsSnapshot { latency, error: Some(error), ..(*self.desk.snapshot()).clone() }
+                ElectionsSnapshot { latency, error: Some(error), ..(*self.cache.snapshot()).clone() }
             }
         };
-        let before = self.desk.snapshot();
-        let now = self.desk.publish(snapshot);
+        let before = self.cache.snapshot();
+        let now = self.cache.publish(snapshot);
         self.announce(&before, &now, received_ms).await;
     }
 
@@ -126,7 +126,7 @@ impl ElectionPoller {
             before.elections.get(*key).is_none_or(|old| old.version() != entry.version())
         };
         let listens = |key: &ElectionKey| {
-            self.desk.subscriptions().as_ref().is_some_and(|subscriptions| subscriptions.has_watchers(key))
+            self.cache.subscriptions().as_ref().is_some_and(|subscriptions| subscriptions.has_watchers(key))
         };
         let received = now.elections.iter().filter(different).filter(|(key, _)| listens(key));
         for (key, entry) in received {
@@ -137,14 +137,14 @@ impl ElectionPoller {
                 None => TermMark::Tokens(Vec::new()),
             };
             let terms = within(entry.terms(self.store.as_ref())).await;
-            if let Some(subscriptions) = self.desk.subscriptions().as_mut() {
+            if let Some(subscriptions) = self.cache.subscriptions().as_mut() {
                 match terms {
                     Ok(terms) => {
                         let transitions = mark.transitions_after(&terms);
                         let ended =
                             transitions.iter().filter_map(|transitions| transitions.term().ended_at_ms).max();
-                        self.desk.mark_ms.fetch_max(ended.unwrap_or(0), Ordering::Relaxed);
-                        let mark_ms = self.desk.mark_ms.load(Ordering::Relaxed);
+                        self.cache.mark_ms.fetch_max(ended.unwrap_or(0), Ordering::Relaxed);
+                        let mark_ms = self.cache.mark_ms.load(Ordering::Relaxed);
                         subscriptions.send(&Arc::new(ElectionUpdate::new(
                             now.number,
                             entry.clone(),
@@ -156,7 +156,7 @@ impl ElectionPoller {
                 }
             }
         }
-        if let Some(subscriptions) = self.desk.subscriptions().as_mut() {
+        if let Some(subscriptions) = self.cache.subscriptions().as_mut() {
             subscriptions.remove_unused();
         }
     }
@@ -177,8 +177,8 @@ impl ElectionPoller {
         };
         let observation = within(self.store.observe(&no_session(), &scope)).await?;
         let returned = self.runtime.now();
-        self.desk.proxy_candidate().observe_all(&observation, returned, request.all);
-        let mut snapshot = (*self.desk.snapshot()).clone();
+        self.cache.proxy_candidate().observe_all(&observation, returned, request.all);
+        let mut snapshot = (*self.cache.snapshot()).clone();
         snapshot.epoch = observation.epoch;
         if request.all {
             snapshot.at = now;
@@ -196,7 +196,7 @@ impl ElectionPoller {
         }
         for view in observation.elections {
             let granted = view.leases.iter().filter_map(|lease| lease.granted_at_ms);
-            self.desk.mark_ms.fetch_max(granted.max().unwrap_or(0), Ordering::Relaxed);
+            self.cache.mark_ms.fetch_max(granted.max().unwrap_or(0), Ordering::Relaxed);
             let key = view.key.clone();
             let entry = CachedElection::new(view, old.get(&key).map(Arc::as_ref));
             // Keep the entry of an unchanged election, which is rendered already.
@@ -218,7 +218,7 @@ impl ElectionPoller {
         let sessions = within(self.store.sessions(None)).await?;
         let now = self.runtime.now();
         self.heartbeats_at = now + HEARTBEAT_INTERVAL.max(now.since(begun) * BACKOFF_FACTOR);
-        let mut snapshot = snapshot.unwrap_or_else(|| (*self.desk.snapshot()).clone());
+        let mut snapshot = snapshot.unwrap_or_else(|| (*self.cache.snapshot()).clone());
         snapshot.sessions_by_owner = counted(sessions.iter().filter_map(|session| session.owner.clone()));
         let heartbeat = |session: SessionView| {
             let known = snapshot
@@ -249,7 +249,7 @@ impl ElectionPoller {
             return self.runtime.sleep_until(self.rest).await;
         }
         tokio::select! {
-            () = self.desk.wait_for_request() => {}
+            () = self.cache.wait_for_request() => {}
             () = self.runtime.sleep_until(self.all_at.min(self.heartbeats_at)) => {}
         }
     }

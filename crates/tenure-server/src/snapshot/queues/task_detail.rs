@@ -17,7 +17,7 @@ pub(crate) struct TaskDetail {
     /// Task without payload.
     pub(crate) task: TaskView,
     pub(crate) why: Vec<WaitReason>,
-    /// Parents, children and theirs, without payloads.
+    /// Ancestors and descendants, without payloads.
     pub(crate) related: BTreeMap<TaskId, TaskView>,
     pub(crate) payload: FormattedPayload,
     /// Results of the parents.
@@ -45,7 +45,7 @@ pub(super) async fn read_task_detail(
         store.wait_reasons(namespace, id).await?.unwrap_or_default()
     };
     let (mut relatives, mut inputs) = (BTreeMap::new(), Vec::new());
-    // Breadth first: parents, then children, then theirs, each in its own direction.
+    // Search breadth first: follow parents to their parents, and children to their children.
     let mut next: VecDeque<(TaskId, bool)> = task.parents.iter().map(|parent| (*parent, true)).collect();
     next.extend(task.children.iter().map(|child| (*child, false)));
     while let Some((relative, up)) = next.pop_front() {

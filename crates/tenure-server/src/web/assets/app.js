@@ -1,6 +1,6 @@
 // Live updates. Without the script everything works too: links open pages, forms post, "Refresh" reloads.
 //
-// The server announces changes over one event stream. The script then fetches the page refreshAgain, with the current permissions,
+// The server announces changes over one event stream. The script then fetches the page again, with the current permissions,
 // and updates the elements marked `data-live` in place. Focus, scroll position, open dialogs and input are kept.
 "use strict";
 

@@ -93,7 +93,7 @@ async fn a_dead_letter_is_replayed_and_its_key_follows_in_order() {
 #[tokio::test]
 async fn a_failure_inside_a_commit_batch_skips_no_event() {
     let app = with_topic(1).await;
-    // One commit batch: its offset cannot move to the middle.
+    // The events are one commit batch, so the committed offset cannot move into the middle of it.
     let n = publish(&app, &["a", "b", "c", "b"]).await;
     let pulled = pull(&app, json!({"member": "m"})).await;
     assert_eq!(ids(&pulled), n);
@@ -118,7 +118,8 @@ async fn events_acknowledged_after_a_failure_of_their_key_are_delivered_again() 
     let n = publish_each(&app, &["a", "a", "b"]).await;
     let pulled = pull(&app, json!({"member": "m"})).await;
     fail(&app, &pulled, 0, json!({"retry_in_ms": 0})).await.of(200);
-    // The client continued with the key: those events count as unprocessed, or their order would be lost.
+    // The client acknowledges a later event of the failed key. It counts as unprocessed; otherwise the key
+    // would lose its order.
     ack(&app, &pulled).await;
     let session = &pulled["session"];
     for expected in [n[0], n[1]] {
@@ -151,7 +152,7 @@ async fn a_failure_reported_for_the_wrong_partition_is_rejected() {
     body["partitions"][partitions.len() - 1]["failed"] =
         json!([{"event_id": event, "error": "no", "retry_in_ms": 60_000}]);
     for _ in 0..2 {
-        // The second request repeats a lost response.
+        // Send the request twice, as after a lost response.
         let acked = app.post(&to, body.clone()).await.of(200);
         assert_eq!(acked["committed_partitions"].as_array().unwrap().len(), partitions.len());
     }
@@ -192,7 +193,7 @@ async fn a_member_cannot_settle_a_dead_letter() {
     partitions[0]["retried"] = json!([{"event_id": n[0], "attempt": 2}]);
     app.post(&format!("{GROUP}/ack"), json!({"partitions": partitions})).await.of(200);
     assert_eq!(fail(&app, &pulled, 0, json!({"retry_in_ms": 0})).await.of(200)["dead"], true);
-    // Nor through the internal operation.
+    // The internal operation does not settle it either.
     let (partition, token) = (&partitions[0]["partition"], &partitions[0]["token"]);
     let group = json!({"topic": {"namespace": "default", "name": "orders"}, "name": "mailer"});
     let settled = json!({"group": group, "partition": partition, "token": token, "parked_results": [[n[0], "processed"]]});
@@ -201,7 +202,8 @@ async fn a_member_cannot_settle_a_dead_letter() {
     assert_eq!(dead["events"][0]["id"], n[0], "{dead}");
 }
 
-/// A response was lost and the client repeated the report: the event failed twice and became a dead letter too early.
+/// Regression: A response was lost and the client repeated the report: the event failed twice and became a
+/// dead letter too early.
 #[tokio::test]
 async fn an_attempt_reported_twice_counts_once() {
     let app = with_topic(1).await;

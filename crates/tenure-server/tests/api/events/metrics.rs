@@ -50,7 +50,7 @@ async fn metrics_contain_lag_parked_events_and_dead_letters() {
     assert!(text.contains(&format!("tenure_group_lag_seconds{of} 0")), "{text}");
 }
 
-/// Pulled events appeared in no metric except the lag.
+/// Regression: Pulled events appeared in no metric except the lag.
 #[tokio::test]
 async fn metrics_count_pulled_events_by_outcome() {
     let app = test_app();

@@ -40,7 +40,7 @@ impl EventDifferential {
         let (dry_run, what) = (self.chance(25), self.roll(5));
         let mut responses = Vec::new();
         for side in &self.sides {
-            // Offsets of one partition say nothing about those of another.
+            // An offset is valid for one partition only.
             let (to, partition) = match what {
                 0 => (StartOffset::Earliest, None),
                 1 => (StartOffset::Latest, Some(one)),
@@ -108,7 +108,7 @@ impl EventDifferential {
         self.same("set_webhook", responses);
     }
 
-    /// Sets the retention of read events to zero: the only call that waits for the clock.
+    /// Sets the retention of read events to zero and prunes. This is the only call that waits for the clock.
     pub(super) async fn prune(&mut self) {
         let (key, unread) = (self.topic(), self.chance(20));
         let partitions = self.partitions(&key);

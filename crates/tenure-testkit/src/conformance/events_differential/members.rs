@@ -181,7 +181,7 @@ impl EventDifferential {
                 draft.settled.push((place, how));
             }
         }
-        // An unread event that is already parked by an earlier commit is named once.
+        // A commit must not name an event twice, and an event to park may already be parked by an earlier commit.
         if !draft.to_park.is_empty() || !draft.done.is_empty() {
             draft.settled.clear();
         }

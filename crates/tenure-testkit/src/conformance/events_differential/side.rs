@@ -136,7 +136,7 @@ impl EventSide {
         )
     }
 
-    /// Learns the ids and offsets of new events.
+    /// Records the ids and offsets of new events.
     pub(super) async fn learn(&mut self, topic: &TopicKey, published: &[PublishReceipt]) {
         for it in published.iter().filter(|it| it.created) {
             self.ids.push(it.id);
@@ -145,7 +145,7 @@ impl EventSide {
         }
     }
 
-    /// Whether a store remembers that a pruned, unread event was processed is not specified.
+    /// Removes pruned events from the list: a store may or may not remember that a pruned, unread event was processed.
     pub(super) async fn keep_kept(&self, topic: &TopicKey, events: &mut Vec<EventId>) {
         for id in std::mem::take(events) {
             if self.store.event(topic, id).await.expect("event").is_some() {

@@ -11,7 +11,7 @@ macro_rules! claims_conformance_tests {
             use super::*;
             $crate::claims_conformance_tests! { @all $subject }
             $crate::conformance_tests! { @tests $subject;
-                // A server limits them itself.
+                // A server limits delays itself.
                 settle::the_longest_delays_are_accepted,
                 limits::a_lost_claim_frees_its_key,
                 limits::a_paused_exclusive_queue_assigns_nothing,

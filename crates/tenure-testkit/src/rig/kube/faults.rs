@@ -9,7 +9,7 @@ pub enum KubeFault {
     Reject(u16),
     /// It is rejected with 429 and must be retried after this many seconds.
     RetryAfter(u64),
-    /// It takes effect, and is answered with this status.
+    /// It takes effect, but the client receives this status.
     LoseResponse(u16),
     /// It is never answered and has no effect.
     Hang,

@@ -1,8 +1,8 @@
 //! A fake Kubernetes API server for Leases, as far as electors use one.
 //!
-//! Versions and conflicts, uids, paged lists whose items lack their type, label selectors, watches with bookmarks,
-//! 410 for compacted versions, content types, validation and the removal of unknown fields are as in the real server.
-//! It can inject faults. It keeps everything in memory and listens on its own port.
+//! It behaves like the real server in: versions and conflicts, uids, paged lists whose items lack their type, label
+//! selectors, watches with bookmarks, 410 for compacted versions, content types, validation and the removal of unknown
+//! fields. It can inject faults. It keeps everything in memory and listens on its own port.
 
 mod faults;
 mod real;
@@ -152,7 +152,7 @@ impl KubeApi {
         (reply.status, reply.body)
     }
 
-    /// Changes a Lease of any version, as `kubectl patch --type=merge` does.
+    /// Changes a Lease whatever its version, as `kubectl patch --type=merge` does.
     pub fn patch(&self, namespace: &str, name: &str, patch: &Value) -> u16 {
         let reply = self.world().patch(namespace, name, patch, KUBECTL);
         self.shared.notify_watchers();
@@ -179,12 +179,12 @@ impl KubeApi {
         pod["metadata"]["labels"][key].as_str().map(str::to_owned)
     }
 
-    /// From now on only these namespaces exist.
+    /// Makes these the only existing namespaces.
     pub fn only_namespaces(&self, namespaces: &[&str]) {
         self.world().namespaces = namespaces.iter().map(|name| (*name).to_owned()).collect();
     }
 
-    /// Compacts the change log: watches and lists that start or continue before this point are answered with 410.
+    /// Compacts the change log: a watch or list that starts or continues before this point gets status 410.
     pub fn compact(&self) {
         self.world().compact();
     }
@@ -200,8 +200,8 @@ impl KubeApi {
         self.faults().add(verb, name, fault, times);
     }
 
-    /// Runs an action once, after a request with this verb on this object has arrived and before it is served, so
-    /// that the state the request is based on can change.
+    /// Runs an action once, after a request with this verb on this object has arrived and before it is served. The
+    /// action can change the state on which the request is based.
     pub fn before(&self, verb: &str, name: &str, act: impl FnOnce() + Send + 'static) {
         self.faults().hook(verb, name, Box::new(act));
     }

@@ -47,7 +47,7 @@ impl Selector {
         })
     }
 
-    /// The watch event for a client with this selector: an object that no longer matches counts as deleted.
+    /// The watch event for a client with this selector. An object that no longer matches is reported as deleted.
     pub(super) fn tells(&self, happened: &WatchEvent) -> Option<Value> {
         let was = happened.before.as_ref().filter(|object| self.selects(object));
         let is = happened.after.as_ref().filter(|object| self.selects(object));

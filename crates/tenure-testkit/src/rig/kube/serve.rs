@@ -92,7 +92,7 @@ async fn admit(
         faults.hook_of(verb, name)
     };
     if let Some(hook) = hook {
-        // The action may send requests to this server and wait for the responses.
+        // Run the action on another thread, because it may send requests to this server and wait for the responses.
         let (done, waits) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
             hook();

@@ -148,7 +148,7 @@ impl ApiState {
         let at = (namespace.to_owned(), name.to_owned());
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         let Some(found) = self.leases.get(&at).cloned() else {
-            // An update may create a Lease, unless it refers to a deleted one, which had another uid.
+            // An update creates a missing Lease, unless it has the uid of a deleted one.
             if uid.is_empty() {
                 object["metadata"]["resourceVersion"] = Value::Null;
                 return self.create(namespace, object, by);

@@ -1,5 +1,5 @@
-//! A session that its own process trusts is live in the store: a live follower is never removed, and an expired
-//! session stays expired.
+//! A session that its own process trusts is live in the store. The store never removes a live follower and never
+//! revives an expired session.
 
 use tenure_core::rules::lease::StoreCommand;
 
@@ -44,7 +44,7 @@ pub(in super::super) fn after_expiry(
     }
 }
 
-/// A promoted copy may not know the latest sessions.
+/// Whether the store was promoted within the last lease: a promoted copy may not know the latest sessions.
 fn excused(simulation: &ElectionSimulation) -> bool {
     simulation.promoted_at.is_some_and(|at| simulation.now < at + simulation.plan.lease)
 }

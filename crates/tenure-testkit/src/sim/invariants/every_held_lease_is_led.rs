@@ -15,7 +15,7 @@ pub(super) fn check(simulation: &ElectionSimulation, election: usize, view: &Ele
                     .trusts_leadership(election, key, simulation.now, simulation.bug)
                     .is_some_and(|(place, token)| (place.slot, token) == (lease.slot, lease.token))
         });
-        // An election without live candidates is not cleaned up by any process.
+        // If an election has no live candidate, no process expires the holders of its leases.
         let tended = simulation.nodes.iter().any(|node| node.stands(election));
         if !leads && tended {
             return super::broken(

@@ -40,7 +40,7 @@ impl RaftScenarioContext {
     }
 }
 
-/// One run of a client that campaigns in all elections.
+/// Runs a client that campaigns in all elections until its machine ends.
 pub(super) async fn stand(context: RaftScenarioContext, name: String, computer: Arc<Computer>) {
     let raft = context.client(&name, &computer);
     let tenure = loop {
@@ -121,7 +121,7 @@ pub(super) async fn write_and_read(
     member: Option<u64>,
 ) {
     let mut received: BTreeMap<String, Option<String>> = BTreeMap::new();
-    // Another run of the same machine writes other values.
+    // Another run of the same machine must write other values.
     let run = computer.random() % 1_000_000;
     for number in 0_u64.. {
         pause_for(&computer, 50, 1_200).await;
@@ -159,7 +159,7 @@ pub(super) async fn write_and_read(
     }
 }
 
-/// Sleeps for a random time in this range of milliseconds, on its own clock.
+/// Sleeps for a random time between `least` and `most` milliseconds on the machine's own clock.
 pub(super) async fn pause_for(computer: &Computer, least: u64, most: u64) {
     let lasts = Duration::from_millis(least + computer.random() % (most - least));
     computer.sleep_until(computer.now() + lasts).await;

@@ -138,7 +138,8 @@ impl Runtime for Computer {
             while self.now() < at {
                 let soon = at.min(self.now() + FAR);
                 let real = self.locked().clock.real(soon);
-                // A suspended clock is behind the expected reading.
+                // After a suspension the clock may be behind the expected reading, so wait at least one nanosecond and
+                // compare again.
                 self.time.until(real.max(self.time.now() + 1)).await;
                 self.awake().await;
             }

@@ -1,4 +1,4 @@
-//! Simulated disks that keep synced data, and possibly a part of the rest.
+//! Simulated disks. After a crash a disk has all synced data and possibly a part of the rest.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,10 +1,10 @@
 //! Linearizability check of written and read values.
 //!
-//! Each value is written at most once, so the write that a read saw is known. A value is *visible* from the first end
-//! of an operation on it until the last start of one. If its operations are so close together that this interval is
-//! empty, it may have been visible for an instant between the two. An order of all operations exists if and only if
-//! no two values are visible at the same time, no instant-visible value lies completely inside the interval of
-//! another, and no value is read before it was written (Gibbons and Korach, 1997).
+//! Each value is written at most once, so the write that a read saw is known. A value is *visible* from the end of the
+//! first operation on it until the start of the last one. If its operations are so close together that this interval is
+//! empty, the value may have been visible for only an instant in between. A valid order of all operations exists if and
+//! only if no two values are visible at the same time, no value that was visible for only an instant lies completely
+//! inside the interval of another, and no value is read before it was written (Gibbons and Korach, 1997).
 
 use std::collections::BTreeMap;
 
@@ -125,11 +125,11 @@ mod tests {
         for ops in [
             vec![],
             vec![read(None, 1, 2), write("a", 3, 4), read("a", 5, 6), write("b", 7, 8), read("b", 9, 10)],
-            // Concurrent writes, either order.
+            // Concurrent writes may be applied in either order.
             vec![write("a", 1, 10), write("b", 2, 9), read("a", 11, 12)],
             vec![write("a", 1, 10), write("b", 2, 9), read("b", 11, 12)],
             vec![write("a", 1, 10), read(None, 2, 3), read("a", 4, 5)],
-            // Unknown outcome: not written, or late.
+            // A write with an unknown outcome may not be applied, or may be applied later.
             vec![write("a", 1, None), write("b", 2, 3), read("b", 4, 5)],
             vec![write("a", 1, None), write("b", 2, 3), read("b", 4, 5), read("a", 6, 7)],
         ] {
@@ -140,15 +140,15 @@ mod tests {
     #[test]
     fn lost_writes_and_stale_reads_are_found() {
         for ops in [
-            // Lost.
+            // A confirmed write is lost.
             vec![write("a", 1, 2), read(None, 3, 4)],
             vec![write("a", 1, 2), write("b", 3, 4), read("a", 5, 6)],
-            // Visible, then gone.
+            // A value was visible and then disappears.
             vec![write("a", 1, 2), write("b", 3, None), read("b", 4, 5), read("a", 6, 7)],
-            // Returned.
+            // An overwritten value returns.
             vec![write("a", 1, 2), write("b", 3, 4), read("b", 5, 6), read("a", 7, 8)],
             vec![write("a", 1, None), write("b", 2, 3), read("a", 4, 5), read("b", 6, 7)],
-            // A write inside the interval of another value.
+            // A value is written and confirmed inside the interval in which another value is visible.
             vec![write("a", 1, 2), write("b", 4, 5), read("a", 7, 8)],
             vec![read("a", 1, 2), write("a", 3, 4)],
             vec![read("never", 1, 2)],

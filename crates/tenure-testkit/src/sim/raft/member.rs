@@ -18,7 +18,7 @@ pub(super) struct SimRaftMember {
     clock: SimClock,
     rng: SplitMix,
     pub(super) platter: SimDisk,
-    /// Whether it lost acknowledged data and must not take part any more.
+    /// Whether the member lost acknowledged data and must not take part any more.
     pub(super) is_lost: bool,
     run: Option<Run>,
     /// Number of starts on its disk.
@@ -76,7 +76,7 @@ impl SimRaftMember {
                     *raft.lock().unwrap_or_else(PoisonError::into_inner) = Some(member.clone());
                     write_and_read(context, at, member, computer, Some(node)).await;
                 }
-                // During its first write.
+                // The power failed during the first write.
                 Err(_) if computer.is_over() => {}
                 Err(error) => context.oracle.broken("a_member_starts", format!("{at}: {error}")),
             }
@@ -93,7 +93,7 @@ impl SimRaftMember {
         self.run.as_ref().map(|run| &run.computer)
     }
 
-    /// Whether its machine ended by itself.
+    /// Whether its machine ended during a write.
     pub(super) fn has_failed(&self) -> bool {
         self.run.as_ref().is_some_and(|run| run.computer.is_over())
     }
@@ -106,7 +106,7 @@ impl SimRaftMember {
         true
     }
 
-    /// Resets its disk to the copy before its last start, or empties it: data acknowledged since is lost.
+    /// Resets its disk to the copy before its last start, or empties it. Data that was acknowledged since is lost.
     pub(super) fn lose_disk(&mut self, all: bool) {
         self.crash();
         self.platter.put_back(self.copy.take().filter(|_| !all).unwrap_or_default());

@@ -8,10 +8,10 @@
 //! restart, also during a write; disks that keep only synced data; operators that add and remove members and transfer
 //! leadership. All of it enters through [`env`](tenure::store::raft::env).
 //!
-//! **Checked.** At every instant at most one client trusts its lease, its token is greater than all before, and no
-//! write under an older token is confirmed after one under a newer; values are linearizable; members without a
-//! majority do not respond; no two members apply different entries at the same index; no member's Raft stops by
-//! itself; and the cluster recovers once the faults have ended.
+//! **Checked.** At every instant at most one client trusts its lease. Its token is greater than all before, and no
+//! write under an older token is confirmed after a write under a newer one. Values are linearizable. Members without a
+//! majority do not respond. No two members apply different entries at the same index. No member's Raft stops by itself.
+//! The cluster recovers once the faults have ended.
 //!
 //! **Failures.** A failure contains the last steps. A seed determines the plan: members, clocks, delays, faults and
 //! the timeouts of openraft. A run is *not* identical to the last message, because tokio randomly chooses which of
@@ -90,7 +90,7 @@ pub fn run(
     let time = SimTime::default();
     let oracle: Arc<OnceLock<Oracle>> = Arc::default();
     let (clock, watching) = (time.clone(), oracle.clone());
-    // One thread, one task at a time; when no task is ready, time advances.
+    // Use one thread, which runs one task at a time. Time advances when no task is ready.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .on_thread_park(move || {
             if let Some(oracle) = watching.get() {
@@ -103,7 +103,7 @@ pub fn run(
     let oracle = runtime.block_on(async move {
         let simulation = RaftSimulation::new(scenario, seed, bug, &time);
         oracle.get_or_init(|| simulation.oracle().clone());
-        // As its own task: a future awaited by the thread itself would run late.
+        // Spawn the run as a task, because a future that the thread itself awaits would be polled late.
         tokio::spawn(simulation.run()).await.expect("the run does not panic")
     });
     match oracle.verdict() {

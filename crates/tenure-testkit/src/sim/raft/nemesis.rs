@@ -189,7 +189,8 @@ impl RaftSimulation {
         self.later(lasts, ScheduledRepair::StartClient(user));
     }
 
-    /// Loses a disk or changes the members. One change at a time, and not while the voters are uncertain.
+    /// Loses a disk or changes the members. Only one change runs at a time, and none while the set of voters is
+    /// uncertain.
     fn change_members(&mut self) {
         if self.operation.is_some() || self.is_cut {
             return;
@@ -248,13 +249,14 @@ impl RaftSimulation {
             }
             (MembershipAction::Transfer(_), Ok(())) => self.oracle().count(|stats| stats.transfers += 1),
             (MembershipAction::Transfer(_), Err(_)) => {}
-            // It may have been applied, or may still be.
+            // The change may have been applied, or may still be.
             (MembershipAction::Add(_) | MembershipAction::Remove(_), Err(_)) => self.certain = false,
         }
     }
 
-    /// Loses the disk of a member, or resets it to the copy before its last start. The others can detect this only if
-    /// they know of the lost data: its last start must be committed, and an old copy is detected only while they run.
+    /// Loses the disk of a member, or resets it to the copy before its last start. The other members can detect this
+    /// only if they know of the lost data: the last start must be committed, and an old copy is detected only while
+    /// they run.
     fn lose_disk(&mut self, node: u64) {
         let others_do = self.voters.iter().filter(|voter| !self.members[voter].is_lost).count()
             > self.voters.len() / 2 + 1;

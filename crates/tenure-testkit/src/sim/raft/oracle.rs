@@ -14,7 +14,7 @@ use super::time::SimTime;
 use crate::sim::failure::TraceLog;
 use crate::sim::invariants::Violation;
 
-/// Observes everything and takes no part. Clones share it.
+/// Records what members and clients do and checks the invariants. It does not influence the run. Clones share it.
 #[derive(Clone)]
 pub(super) struct Oracle {
     pub(super) time: SimTime,
@@ -81,14 +81,14 @@ impl Oracle {
         self.locked().violation.is_some()
     }
 
-    /// The violation, the statistics and the last steps.
+    /// Returns the violation, the statistics and the last steps.
     pub(super) fn verdict(&self) -> (Option<(Violation, Duration)>, RaftStats, Vec<String>) {
         let mut inner = self.locked();
         let lines = std::mem::take(&mut inner.trace_log).into_lines();
         (inner.violation.clone(), inner.stats.clone(), lines)
     }
 
-    /// Log agreement: no two members apply different entries at the same index.
+    /// Checks log agreement: no two members apply different entries at the same index.
     pub(super) fn applied(&self, node: u64, index: u64, entry: &[u8]) {
         let digest = entry.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -117,8 +117,8 @@ impl Oracle {
         self.locked().registered.get(&node).copied().unwrap_or(0)
     }
 
-    /// Records the Raft leader. In openraft a greater node id may follow a smaller one in the same term, so both
-    /// identify a leader.
+    /// Records the Raft leader. openraft allows a greater node id to follow a smaller one in the same term, so node id
+    /// and term together identify a leader.
     pub(super) fn status(&self, status: &RaftStatus) {
         if status.leader == Some(status.reported_by) {
             let inner = &mut *self.locked();
@@ -133,8 +133,8 @@ impl Oracle {
         all.push((computer, elector));
     }
 
-    /// At most one client may trust its lease. Trust starts at a step and expires as clocks advance, so this is
-    /// checked whenever time advances.
+    /// Checks that at most one client trusts its lease. Trust starts at a step and expires as clocks advance, so this
+    /// check runs whenever time advances.
     pub(super) fn trusting_leaders(&self) {
         let two = {
             let inner = self.locked();
@@ -158,13 +158,13 @@ impl Oracle {
         candidates.filter(|(computer, _)| !computer.is_over()).any(|(_, elector)| elector.is_leader())
     }
 
-    /// Tokens grow strictly.
+    /// Checks that tokens grow strictly.
     pub(super) fn elected(&self, election: usize, who: &str, token: Token) {
         let last = {
             let inner = &mut *self.locked();
             let last = inner.tokens.insert(election, (token, who.to_owned()));
             match &last {
-                // It worked for a while and continues in the same term.
+                // The client continues in the same term.
                 Some((before, whom)) if *before == token && whom == who => return,
                 _ => inner.stats.elected += 1,
             }
@@ -182,7 +182,8 @@ impl Oracle {
         self.locked().fenced.get(&election).copied()
     }
 
-    /// A write under a token was confirmed; when it started, writes under `before` had been confirmed.
+    /// Records a confirmed write under a token. `before` is the greatest token of a confirmed write when this write
+    /// started.
     pub(super) fn fenced(&self, election: usize, token: Token, before: Option<Token>) {
         {
             let inner = &mut *self.locked();
@@ -204,7 +205,7 @@ impl Oracle {
         self.locked().minority = members.filter(|members| !members.is_empty()).map(|members| (now, members));
     }
 
-    /// A member was called on its own machine and responded or not. Members without a majority must not respond.
+    /// Records whether a member responded to a call on its own machine. Members without a majority must not respond.
     pub(super) fn record_request(&self, node: u64, begun: u64, answered: bool) {
         let wrong = {
             let inner = &mut *self.locked();
@@ -219,7 +220,7 @@ impl Oracle {
         }
     }
 
-    /// Records the start of a write or read. Its outcome is unknown until reported, also if its machine ends.
+    /// Records the start of a write or read. Its outcome is unknown until it is reported, also if its machine ends.
     pub(super) fn begins(&self, who: &str, key: &str, value: Option<String>) -> usize {
         let (begun, is_write) = (self.time.now(), value.is_some());
         let inner = &mut *self.locked();
@@ -228,7 +229,7 @@ impl Oracle {
         inner.ops.len() - 1
     }
 
-    /// The write was confirmed.
+    /// Records that the write was confirmed.
     pub(super) fn wrote(&self, op: usize) {
         let done = Some(self.time.now());
         let inner = &mut *self.locked();
@@ -237,7 +238,7 @@ impl Oracle {
         inner.ops[op].done = done;
     }
 
-    /// The read returned this value.
+    /// Records that the read returned this value.
     pub(super) fn read(&self, op: usize, value: Option<String>) {
         let done = Some(self.time.now());
         let inner = &mut *self.locked();
@@ -245,7 +246,7 @@ impl Oracle {
         (inner.ops[op].value, inner.ops[op].done) = (value, done);
     }
 
-    /// No confirmed write is lost, and no read is stale.
+    /// Checks that no confirmed write is lost and no read is stale.
     pub(super) fn history(&self) {
         let checked = history::check(&self.locked().ops);
         if let Err(what) = checked {

@@ -22,7 +22,7 @@ pub enum RaftScenario {
     Pauses,
     /// Members are added, removed and lose their disks; leadership is transferred.
     Members,
-    /// All faults, except that lost disks are not replaced by old copies: other members detect that only while they
+    /// All faults, except that a disk is never reset to an old copy: other members detect such a reset only while they
     /// run, and here they restart.
     Everything,
 }
@@ -55,7 +55,7 @@ impl RaftScenario {
 /// A deliberate bug that the simulation must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RaftInjectedBug {
-    /// Disks report entries as synced that are not.
+    /// Disks report entries as synced that are not synced.
     NothingIsSynced,
     /// Clients' clocks do not count the time while their machine is suspended.
     ClockStopsInSuspend,
@@ -158,8 +158,8 @@ impl RaftSimPlan {
         }
     }
 
-    /// The rate of a client's clock in millionths: any two differ by a factor of less than 1.2, unless that is the
-    /// injected bug.
+    /// The rate of a client's clock in millionths. Any two rates differ by a factor of less than 1.2, unless the
+    /// injected bug is wrong rates.
     pub(super) fn rate(&self, rng: &mut SplitMix) -> u64 {
         match self.bug {
             Some(RaftInjectedBug::ClocksOfAnyRate) => [500_000, 2_000_000][rng.below(2) as usize],

@@ -38,9 +38,9 @@ pub(super) struct RaftSimulation {
     /// Client of the operator that changes members.
     pub(super) operator: RaftStore,
     pub(super) operation: Option<Operation>,
-    /// The voters as far as the operator knows.
+    /// The voters as far as the operator knows them.
     pub(super) voters: BTreeSet<u64>,
-    /// Whether that is certain: no change had an unknown outcome.
+    /// Whether the voters are certain: no membership change had an unknown outcome.
     pub(super) certain: bool,
     pub(super) next_member: u64,
     pub(super) is_cut: bool,
@@ -157,7 +157,7 @@ impl RaftSimulation {
             if let Ok(status) = raft.status().await {
                 self.oracle().status(&status);
             }
-            // Disks fail only with their machine, so a member has no reason to fail.
+            // Disks fail only together with their machine, so a running member has no reason to fail.
             if let Some(why) = raft.failed().now_or_never() {
                 self.oracle().broken("members_do_not_stop", format!("m{node}: {why}"));
             }
@@ -166,7 +166,7 @@ impl RaftSimulation {
         self.conclude().await;
     }
 
-    /// Members whose power failed during a write are off and restart later.
+    /// Handles members whose power failed during a write: they are off and restart later.
     fn fall_over(&mut self) {
         let down: Vec<u64> =
             self.members.iter().filter(|(_, member)| member.has_failed()).map(|(node, _)| *node).collect();
@@ -219,7 +219,7 @@ impl RaftSimulation {
         }
     }
 
-    /// All members follow one leader, every election has a leader, and a written value can be read.
+    /// Whether all members follow one leader, every election has a leader, and a written value can be read.
     async fn is_settled(&mut self) -> Result<(), String> {
         if self.operation.is_some() {
             return Err("a membership change is in progress".into());
@@ -249,7 +249,7 @@ impl RaftSimulation {
         {
             return Err(format!("e{election} has no leader"));
         }
-        // A new value each time: each value is written at most once.
+        // Write a new value each time, because each value is written at most once.
         let word = format!("word {}", self.context.time.now());
         let op = self.oracle().begins("office", "last", Some(word.clone()));
         let written = self.operator.put("last", Some(&word), None).await;

@@ -6,8 +6,8 @@
 //! a few others; a network that delays and loses messages and is cut in one or both directions; processes that are
 //! suspended, crash, restart and leave.
 //!
-//! **Checked.** Two leaders at the same time are possible where a soft election gives no guarantee; this time is
-//! measured. The guarantees are checked at every step:
+//! **Checked.** Where a soft election gives no guarantee, two leaders at the same time are possible, and the simulation
+//! measures for how long. It checks the guarantees at every step:
 //!
 //! - while the network is intact, at most one process trusts its leadership, also while processes crash, leave
 //!   or are suspended;

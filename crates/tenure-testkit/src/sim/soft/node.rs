@@ -9,7 +9,7 @@ use tenure_core::rules::soft::{
 
 use super::plan::{SoftInjectedBug, SoftSimPlan};
 
-/// Known state of a process: the greater heartbeat and the greater version are newer.
+/// Known state of a process. A greater heartbeat and a greater version are newer.
 #[derive(Clone, Debug)]
 pub(super) struct GossipedState {
     pub(super) at: usize,
@@ -121,7 +121,7 @@ impl SoftSimNode {
         before != SoftCandidateState::Leading && candidate_state == SoftCandidateState::Leading
     }
 
-    /// Possible gossip partners: live ones and others.
+    /// Possible gossip partners: the live ones, and the others.
     pub(super) fn peers(&self) -> (Vec<usize>, Vec<usize>) {
         let others = self
             .known_states

@@ -77,7 +77,7 @@ pub enum SoftInjectedBug {
     TrustWithoutDeadline,
     /// A new process leads at once if it knows no other.
     NoHoldDown,
-    /// A ready process leads before the others can know it.
+    /// A ready process leads before the others can know that it is ready.
     NoSettling,
     /// A heartbeat observed for the first time counts as a sign of life.
     FirstHeartbeatCountsAsLive,
@@ -122,7 +122,7 @@ impl FromStr for SoftInjectedBug {
 pub(super) struct SoftSimPlan {
     pub(super) nodes: usize,
     pub(super) timing: GossipTiming,
-    /// The timing that the candidates use; wrong if that is the injected bug.
+    /// The timing that the candidates use. It is wrong if the injected bug is a wrong timing.
     pub(super) candidate_timing: GossipTiming,
     /// A gossip round in nanoseconds, the unit of all other times.
     pub(super) round: u64,

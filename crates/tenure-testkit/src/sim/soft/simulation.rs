@@ -13,8 +13,8 @@ use super::{HEALING, SoftFailure, SoftStats};
 use crate::sim::failure::TraceLog;
 use crate::sim::network::RandomExt as _;
 
-/// Seed nodes that all processes know from the start. They always run: a process that knows no other one correctly
-/// leads alone.
+/// Number of seed nodes, which all processes know from the start. Seed nodes always run, because a process that knows
+/// no other one correctly leads alone.
 const SEEDS: usize = 2;
 
 /// Number of gossip partners per round.
@@ -40,7 +40,7 @@ pub(super) struct SoftSimulation {
     queue: BinaryHeap<Reverse<(u64, u64)>>,
     steps: BTreeMap<u64, SoftSimEvent>,
     next_step: u64,
-    /// Processes by index, each with the number of its start; `None` while none runs there.
+    /// Processes by index, each with the number of its start; `None` while no process runs at that index.
     nodes: Vec<Option<(u64, SoftSimNode)>>,
     starts: u64,
     /// Directed links that are cut.
@@ -180,8 +180,8 @@ impl SoftSimulation {
         Ok(())
     }
 
-    /// The sides of a network that is cut in two, as far as processes run there; empty if the network is intact or
-    /// cut otherwise.
+    /// The two sides of a network that is cut in two, as far as processes run there. Empty if the network is intact or
+    /// cut in another way.
     fn sides(&self) -> Vec<Vec<usize>> {
         let is_cut = |a: usize, b: usize| self.cuts.contains(&(a, b)) && self.cuts.contains(&(b, a));
         let running: Vec<usize> = (0..self.nodes.len()).filter(|at| self.nodes[*at].is_some()).collect();
@@ -218,7 +218,7 @@ impl SoftSimulation {
         self.starts += 1;
         let start = self.starts;
         let priority = [0, 0, 0, 5][self.rng.below(4) as usize];
-        // Wall clocks differ by more than the lifetime of processes.
+        // Wall clocks differ by more than processes live, so generations are random.
         let generation = self.rng.below(1000);
         let rank = Rank { priority, generation, id: format!("{at}.{start}") };
         let rate = self.rng.between(950_000, 1_050_000);
@@ -277,7 +277,7 @@ impl SoftSimulation {
     fn receive(&mut self, to: usize, states: &BTreeMap<String, GossipedState>, respond_to: Option<usize>) {
         let now = self.now;
         let Some((_, node)) = self.nodes[to].as_mut() else { return };
-        // Messages that arrived while it was suspended are applied before it decides.
+        // Apply messages that arrived while the process was suspended before it decides.
         node.merge(states);
         if node.paused_until > now {
             return;
@@ -314,7 +314,7 @@ impl SoftSimulation {
             }
         }
         let kind = kinds[self.rng.below(kinds.len() as u64) as usize];
-        // Some faults follow before the last one is over.
+        // Sometimes inject the next fault before the effects of the last one are over.
         let gap = self.rng.between(self.plan.round, self.convergence_time() * 3 / 2);
         self.calm_since = self.now;
         match kind {
@@ -361,7 +361,7 @@ impl SoftSimulation {
         let until = self.now + duration;
         if let Some((_, node)) = self.nodes[at].as_mut() {
             node.paused_until = until;
-            // The fault lasts until it resumes.
+            // The fault lasts until the process resumes.
             self.calm_since = until;
             self.stats.ends += 1;
             self.trace_log

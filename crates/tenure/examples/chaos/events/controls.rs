@@ -152,7 +152,8 @@ impl Reader<'_> {
     }
 }
 
-/// A member dies between its effects and the commit of its offset.
+/// A member dies after its effects, and another member reads the same events. With the bug, the effects were committed
+/// before the offset instead of with it.
 async fn separate_offset_commit(control: &ControlContext, buggy: bool) -> Result<(), Failed> {
     control.publish("key-1").await?;
     let first = control.reader("first").await?;
@@ -183,7 +184,7 @@ async fn stale_commit(control: &ControlContext, _: bool) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A transaction that has its offset commits after a later one.
+/// A transaction that has its offset commits after a transaction with a later offset.
 async fn late_commit(control: &ControlContext, _: bool) -> Result<(), Failed> {
     let partition = partition_for_key("key-0", PARTITIONS);
     let other = (1..)
@@ -194,7 +195,7 @@ async fn late_commit(control: &ControlContext, _: bool) -> Result<(), Failed> {
     let mut early = control.pool.begin().await?;
     chains::publish(&mut early, "key-0").await?;
     sqlx::query("SET CONSTRAINTS ALL IMMEDIATE").execute(&mut *early).await?;
-    // With the lock, it waits for the early one.
+    // Without the bug, the lock makes this publication wait until `early` commits.
     let late = control.publish(&other);
     let then = async {
         tokio::time::sleep(Duration::from_millis(500)).await;

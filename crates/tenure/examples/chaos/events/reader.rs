@@ -53,12 +53,12 @@ impl HandlerBehaviour {
 const RETRIES: GroupSettings =
     GroupSettings { max_attempts: 10_000, backoff: Backoff { initial_ms: 10, max_ms: 100 } };
 
-/// Maximum number of kept batches, poll interval, and polls after which a batch is dropped.
+/// Maximum number of kept batches; below, the poll interval and the number of polls after which a batch is dropped.
 const KEPT_MAX: usize = 64;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const POLLS_MAX: u32 = 300;
 
-/// Passes a batch to the stale committer, unless its handler returns.
+/// Passes its batch to the stale committer when dropped. A handler that completes takes most batches out before.
 struct Lost {
     batch: Option<EventBatch>,
     to: tokio::sync::mpsc::UnboundedSender<EventBatch>,
@@ -99,8 +99,9 @@ impl KeptBatches {
         self.0.push((batch, POLLS_MAX));
     }
 
-    /// Return the batches of which another member has had a partition, with that partition. Batches that stay current
-    /// are dropped after a while. One read serves all batches: a read per batch would overload the store.
+    /// Remove and return the batches of which a partition was leased again under a newer token, each with that
+    /// partition. Batches whose tokens stay current are dropped after a while. One read serves all batches: a read per
+    /// batch would overload the store.
     async fn superseded(&mut self, tenure: &Tenure) -> Vec<(EventBatch, (u32, Token, u64))> {
         let Ok(group) = group() else { return Vec::new() };
         let Ok(Some(assignment)) = tenure.store().group_assignment(&group).await else { return Vec::new() };

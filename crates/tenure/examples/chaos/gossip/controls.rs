@@ -43,8 +43,8 @@ fn end(script: ScopedJoinHandle<'_, Result<bool, Failed>>) -> Result<bool, Faile
     script.join().map_err(|_| "a control panicked")?
 }
 
-/// The trust of the leader outlasts the silence limit of the others: when it is stopped, another leads while its
-/// command still runs.
+/// The leader is stopped, and another member leads. With the bug, the leader has a longer silence limit than the
+/// others, so its command still runs when the next leader starts.
 fn longer_silence_limit(buggy: bool) -> Result<bool, Failed> {
     let mut workers = gather(2)?;
     if buggy {
@@ -53,14 +53,14 @@ fn longer_silence_limit(buggy: bool) -> Result<bool, Failed> {
     first_then_second(&mut workers)?;
     workers.stop(0);
     until(|| Ok(leading(&workers)?.contains(&1)))?;
-    // Time for a stopped leader's command to be seen running.
+    // Leave time for the command of the stopped leader to log that it still runs.
     std::thread::sleep(Duration::from_millis(300));
     (0..2).for_each(|member| workers.kill(member));
     let (_, violations) = count(&terms(&workers)?, &[]);
     Ok(!violations.is_empty())
 }
 
-/// Members that restart with another secret during a split never reach the others again.
+/// A member restarts during a split. With the bug, it restarts with another secret and never reaches the others again.
 fn changed_secret_on_one_side(buggy: bool) -> Result<bool, Failed> {
     let mut workers = gather(2)?;
     first_then_second(&mut workers)?;
@@ -99,7 +99,7 @@ fn first_then_second(workers: &mut WorkerProcesses<MemberPlan>) -> Result<(), Fa
     workers.start(0)?;
     until(|| Ok(leading(workers)? == [0]))?;
     workers.start(1)?;
-    // It names the leader once it has received its state.
+    // The second member prints the name of the leader once it has received the state of the first.
     let stderr = workers.slots[1].plan.stderr_path();
     until(|| Ok(std::fs::read_to_string(&stderr).unwrap_or_default().contains("leads warm; waiting")))
 }

@@ -36,14 +36,14 @@ const ROUND: Duration = Duration::from_millis(100);
 const SILENCE_LIMIT: Duration = Duration::from_millis(1200);
 const HOLD_DOWN: Duration = Duration::from_millis(1000);
 
-/// Maximum time with two running commands after a split is healed: the bound of the simulator plus the time a command
-/// has to end.
+/// Maximum time with two running commands after a split is healed: the bound of the simulator plus the time that a
+/// terminated command has to end.
 fn bound() -> Duration {
     ROUND * HEALING + KILL_AFTER
 }
 
-/// Maximum time until one leads once nothing changes any more: a failure is detected, held down and published, and so
-/// is that of the next leader.
+/// Maximum time until one member leads after the last change: the silence limit, the hold-down and a few rounds to
+/// publish the result. Doubled, because the next leader may have failed too.
 fn settled() -> Duration {
     (SILENCE_LIMIT + HOLD_DOWN + ROUND * 4) * 2
 }

@@ -129,7 +129,7 @@ pub(super) fn sides(
     (checked, violations)
 }
 
-/// Intervals with at least one running command, each as a term of its last member.
+/// Intervals with at least one running command. Each is returned as a term of the member whose command ended last.
 pub(super) fn covered(terms: &[Term]) -> Vec<Term> {
     let mut terms = terms.to_vec();
     terms.sort_by_key(|term| term.from_ns);

@@ -74,7 +74,7 @@ async fn stale_settlement(url: &str, _: bool) -> Result<bool, Failed> {
     Ok(!stale_settlements(&[note], &last).is_empty())
 }
 
-/// A worker claims directly a task that only the broker may assign.
+/// A worker claims a task directly although only the broker may assign it.
 async fn claim_against_mode(url: &str, _: bool) -> Result<bool, Failed> {
     let test_queue = test_queue_at(url).await?;
     test_queue.submit(vec![NewTask::default(); 3]).await;
@@ -92,7 +92,7 @@ async fn claim_against_mode(url: &str, _: bool) -> Result<bool, Failed> {
     Ok(!claims_against_mode(ORDERS, &[epoch], &holdings).is_empty())
 }
 
-/// A live worker has a task; maintenance runs, and another worker claims.
+/// A live worker holds a task, maintenance runs, and another worker claims. With the bug, it gets the same task.
 async fn claimed_twice(url: &str, _: bool) -> Result<bool, Failed> {
     let (test_queue, maintenance) = (test_queue_at(url).await?, maintenance(url).await?);
     let actor = TestSession::open(test_queue.store.clone(), "a").await;
@@ -111,7 +111,7 @@ async fn claimed_twice(url: &str, _: bool) -> Result<bool, Failed> {
     Ok(!shared_tasks(&holdings).is_empty())
 }
 
-/// The broker assigns one by one tasks that were submitted long before.
+/// The broker assigns tasks of different priority one by one, long after they were submitted.
 async fn out_of_order(url: &str, _: bool) -> Result<bool, Failed> {
     let (test_queue, maintenance) = (test_queue_at(url).await?, maintenance(url).await?);
     test_queue.set(QueueSettings { mode: AssignmentMode::Exclusive, ..QueueSettings::default() }).await;

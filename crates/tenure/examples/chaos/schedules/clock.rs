@@ -1,6 +1,6 @@
 //! History of the store's clock, which the scenario sets.
 
-/// Inaccuracy of our readings of the true clock around a step.
+/// Tolerance for the inaccuracy of the recorded step times.
 const SLACK_MS: i64 = 100;
 
 /// The store's clock over a run: intervals of true time with a constant offset, oldest first.
@@ -9,17 +9,18 @@ pub(super) struct Clock(Vec<Stretch>);
 
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
-    /// It began between these instants.
+    /// The interval began between these two instants of true time.
     since_ms: (i64, i64),
     offset_ms: i64,
 }
 
-/// A time that the clock may have shown at a decision that was written after a step.
+/// A possible clock step between a decision and its record: the decision saw the earlier offset, the record the later
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Earlier {
-    /// Index of the interval in which it was written.
+    /// Index of the interval in which the record was written.
     pub(super) steps: usize,
-    /// Difference between the earlier and the later offset.
+    /// The earlier offset minus the later one.
     pub(super) by_ms: i64,
 }
 
@@ -36,19 +37,19 @@ impl Clock {
         Clock(vec![Stretch { since_ms: (ms, ms), offset_ms: 0 }])
     }
 
-    /// Set the offset from an instant between these two on.
+    /// Record a step: from some instant between these two on, the clock has this offset.
     pub(super) fn set(&mut self, since_ms: (i64, i64), offset_ms: i64) {
         self.0.push(Stretch { since_ms, offset_ms });
     }
 
-    /// True time at which the clock showed this; `None` if it never did, or more than once.
+    /// True time at which the clock showed `shown_ms`; `None` if it showed it never or more than once.
     pub(super) fn true_ms(&self, shown_ms: i64) -> Option<i64> {
         let mut all = self.stretches(shown_ms).map(|n| shown_ms - self.0[n].offset_ms);
         let first = all.next()?;
         all.all(|other| other == first).then_some(first)
     }
 
-    /// Times that the clock may have shown up to `within_ms` earlier, if it was set in between.
+    /// Clock steps that may have happened in the last `within_ms` before the clock showed `shown_ms`.
     pub(super) fn earlier(&self, shown_ms: i64, within_ms: i64) -> Vec<Earlier> {
         let mut all = Vec::new();
         for n in self.stretches(shown_ms) {
@@ -60,7 +61,7 @@ impl Clock {
         all
     }
 
-    /// Intervals in which the clock may have shown this.
+    /// Indexes of the intervals in which the clock may have shown `shown_ms`.
     fn stretches(&self, shown_ms: i64) -> impl Iterator<Item = usize> + '_ {
         (0..self.0.len()).filter(move |n| {
             let Stretch { since_ms, offset_ms } = self.0[*n];
@@ -81,7 +82,7 @@ mod tests {
 
     const HOUR_MS: i64 = 3_600_000;
 
-    /// One hour back at 10 s, and ahead again at 20 s.
+    /// A clock that is set back by one hour at 10 s and ahead again at 20 s.
     fn clock() -> Clock {
         let mut clock = Clock::since(0);
         clock.set((10_000, 10_005), -HOUR_MS);

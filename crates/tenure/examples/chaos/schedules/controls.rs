@@ -109,7 +109,8 @@ impl ControlContext {
     }
 }
 
-/// A stopped leader resumes after another has led for a while, and reads before it fires.
+/// A stopped leader resumes after another has led for a while. It reads the current state, then fires under its old
+/// token.
 async fn old_leader(control: &ControlContext, _: bool) -> Result<(), Failed> {
     control.set("fire_all(100)").await?;
     let old = control.leader("old").await?;
@@ -121,7 +122,8 @@ async fn old_leader(control: &ControlContext, _: bool) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Two decisions from one read are written: first one with fewer ticks, then one with more.
+/// Two decisions from one read are written: first one with fewer ticks, then one with more, whose read is outdated by
+/// then.
 async fn late_decision(control: &ControlContext, _: bool) -> Result<(), Failed> {
     control.set("fire_once").await?;
     let leader = control.leader("one").await?;
@@ -133,7 +135,8 @@ async fn late_decision(control: &ControlContext, _: bool) -> Result<(), Failed> 
     Ok(())
 }
 
-/// A leader dies between the effect of a tick and recording it.
+/// A leader dies, and the next one fires the same ticks. With the bug, the first leader published the effects before
+/// recording the ticks.
 async fn separate_effect(control: &ControlContext, buggy: bool) -> Result<(), Failed> {
     control.set("fire_all(100)").await?;
     let first = control.leader("first").await?;
@@ -150,7 +153,8 @@ async fn separate_effect(control: &ControlContext, buggy: bool) -> Result<(), Fa
     Ok(())
 }
 
-/// A leader was away for a few ticks and continues with the newest.
+/// A leader was away for a few ticks. With the bug, it fires only the newest one and neither fires nor skips the
+/// others.
 async fn from_now(control: &ControlContext, buggy: bool) -> Result<(), Failed> {
     control.set("fire_all(100)").await?;
     let leader = control.leader("one").await?;
@@ -163,7 +167,8 @@ async fn from_now(control: &ControlContext, buggy: bool) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A run is unfinished, and a leader ignores it.
+/// A tick is due while an earlier run is unfinished, under the overlap policy `skip`. With the bug, the leader ignores
+/// the run.
 async fn ignored_run(control: &ControlContext, buggy: bool) -> Result<(), Failed> {
     let schedule =
         ScheduleBuilder::new("x", format!("every {EVERY_MS}ms")).misfire_policy("fire_once".parse()?);

@@ -181,8 +181,8 @@ impl HistoryReport {
         let mut excused = BTreeSet::new();
         for decision in decisions(ticks) {
             if let Err(why) = check_policy(misfire, &timetable, &decision) {
-                // At most one decision per step was made before the step and written after it; the next leader has seen
-                // that record.
+                // At most one decision per step can be made before the step and written after it, because the next
+                // decision is based on that record.
                 let before = excused_by_step(misfire, &timetable, &decision, &self.clock);
                 if before.is_some_and(|step| excused.insert(step)) {
                     continue;
@@ -294,8 +294,8 @@ fn check_policy(
     }
 }
 
-/// The clock step, if the clock was set between the decision and its record, and the decision is correct by the earlier
-/// time.
+/// The clock step that explains a decision which seems wrong: the clock was set between the decision and its record,
+/// and the decision is correct by the time before the step. Returns the index of the step.
 fn excused_by_step(
     misfire: MisfirePolicy,
     timetable: &Timetable,

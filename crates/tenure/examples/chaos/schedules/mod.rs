@@ -45,7 +45,8 @@ const PROCESSES: usize = 5;
 /// A tick that is due for less than this time is not overdue.
 const ABOUT_NOW_MS: i64 = 3_000;
 
-/// How long before the first fault a tick may have been decided; less than a clock step.
+/// How long before the first fault the history of the clock starts: longer than the preparation, shorter than a clock
+/// step.
 const BEFORE_MS: i64 = 600_000;
 
 /// Run the scenarios; returns whether all checks passed.

@@ -1,7 +1,7 @@
 //! Faults of the schedule scenarios: mostly the leader and the clock, and operator actions.
 //!
-//! A clock step ahead is not healed: after a step back no tick is due for an hour, which would prove nothing, so a step
-//! back is followed by one ahead after a while.
+//! The injector never reverts a clock step ahead. It follows a step back with a step ahead after a while, because no
+//! tick is due for an hour after a step back, and a scenario without ticks would prove nothing.
 
 use std::time::Duration;
 

@@ -51,7 +51,8 @@ impl OverlapCheck {
         clock: &Clock,
     ) {
         let name = &view.definition.name;
-        // A run lasts from the decision to the end of its task. `vague`: the end of the last run is not known.
+        // A run lasts from the decision to the end of its task. `vague` means that the true times of the last run are
+        // unknown.
         let (mut runs, mut vague): (Vec<Run>, bool) = (Vec::new(), false);
         for tick in ticks.iter().filter(|tick| tick.state != TickOutcome::Skipped) {
             let decided = clock.true_ms(tick.decided_at_ms);

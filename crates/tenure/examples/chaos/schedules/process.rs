@@ -77,8 +77,8 @@ async fn stale_firings(tenure: &Tenure, scheduler: &Scheduler, mut log: File) ->
     }
 }
 
-/// Write the current state of a schedule under an old token. Returns whether it was accepted; `None` if there is
-/// nothing to write.
+/// Write the current state of a schedule under an old token. Returns whether the store accepted it, which must never
+/// happen; `None` if there is nothing to write.
 async fn repeat(
     tenure: &Tenure,
     key: &ScheduleKey,

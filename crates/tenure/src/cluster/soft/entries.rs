@@ -27,7 +27,7 @@ pub(super) struct Offers {
     pub(super) offers: Vec<String>,
 }
 
-/// A singleton run on a member, numbered as far as that member knows.
+/// A singleton that a member runs. The run number is one more than the highest that the member has seen.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SingletonRunEntry {
     pub(super) number: u64,

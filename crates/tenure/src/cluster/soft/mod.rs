@@ -49,7 +49,7 @@ pub struct SoftBackend {
     about: SoftNamespace,
 }
 
-/// Whether names or singletons are meant.
+/// Which entries a backend reads: registered names or singletons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SoftNamespace {
     Names,
@@ -157,7 +157,7 @@ impl Supervisor<SoftBackend> {
 }
 
 impl SupervisorBuilder<SoftBackend> {
-    /// Joins.
+    /// Publishes the singletons that this process offers to run, and starts those assigned to it.
     pub async fn start(self) -> Result<Supervisor<SoftBackend>, SupervisorError> {
         let programs = self.checked()?;
         let (leave, leaving) = watch::channel(false);

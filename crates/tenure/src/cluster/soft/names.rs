@@ -200,7 +200,7 @@ impl NameClaimTask {
                 ConflictDecision::ApplyUserRule(of) => {
                     self.entry.ruling = Some(self.ask_rule(&map, of));
                     self.publish().await?;
-                    // The effect is found at the next observation, as on every other member.
+                    // This member applies the published ruling at its next observation, like every other member.
                     return Ok(None);
                 }
             };

@@ -216,7 +216,8 @@ impl StrictSingleton {
         Some(handoff.state)
     }
 
-    /// Releases the lease and hands the state to the next leader.
+    /// Publishes the state for the next leader, releases the lease, and waits until the next leader has taken the
+    /// state.
     async fn hand_over(&mut self, leadership: Leadership, state: Option<Vec<u8>>) {
         let (is_leaving, of) = (*self.leave.borrow(), leadership.token());
         let Some(state) = state else { return };
@@ -246,8 +247,9 @@ impl StrictSingleton {
         }
     }
 
-    /// Sends a leader request for its own lease on behalf of the successor, as the successor would: the next
-    /// term is then an ordinary one, which a member with a higher weight may preempt.
+    /// Requests preemption of this process's own lease on behalf of the successor, and waits until the request
+    /// arrives. Returns whether it did. The next term is then an ordinary one, which a member with a higher weight
+    /// may preempt.
     async fn request_preemption(&self, leadership: &Leadership, next: SessionId) -> bool {
         let request = LeaderRequest {
             election: self.key.clone(),
@@ -291,7 +293,7 @@ impl StrictSingleton {
     }
 }
 
-/// The best other candidate.
+/// Returns the live, eligible candidate that would lead next, other than `me`.
 fn successor(election: &ElectionView, me: &SessionId) -> Option<SessionId> {
     let others = election.candidates.iter().filter(|candidate| {
         candidate.session.id != *me

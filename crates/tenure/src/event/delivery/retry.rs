@@ -117,7 +117,7 @@ impl Membership<'_> {
             limit: u32::try_from(most).unwrap_or(1),
         };
         let mut views = self.ctx.bounded(self.ctx.store.parked_events(&filter)).await?;
-        // A list may end before its limit if it gets too large; the count of waiting events tells.
+        // The store may end a large list before its limit, so also check the count of waiting events.
         let behind = views.last().map_or(0, |last| last.waiting_behind_count);
         let complete = retry.key.is_none() || views.len() < most && behind == 0;
         // If the event was dropped meanwhile, the list is empty or contains another event.

@@ -99,9 +99,9 @@ impl Membership<'_> {
         Ok(self.park_failed(commit_batch, &failed).await)
     }
 
-    /// Delivers each event alone after a persistent transient failure, to see whether others succeed. Events
-    /// that fail are parked; the attempt does not count. Returns `Failed` if no event succeeded; then nothing
-    /// changed.
+    /// Delivers each event alone after a persistent transient failure, to find out whether all events meet it. If
+    /// an event succeeds or fails otherwise, parks the events that failed; a transient failure does not count as an
+    /// attempt. If all events meet it, parks nothing and returns `Failed`.
     pub(super) async fn one_by_one(&self, chunks: &[&Chunk], failures: &mut Failures) -> DeliveryStep {
         let (mut any_succeeded, mut transient_count) = (false, 0);
         let mut failed_chunks: Vec<(&Chunk, Vec<(&Event, HandlerError)>)> = Vec::new();

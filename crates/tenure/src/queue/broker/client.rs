@@ -128,8 +128,8 @@ impl BrokerClient {
         current.clone()
     }
 
-    /// Waits until the broker has confirmed every claim cancelled in this process: tasks that it had claimed
-    /// for them are then on their way back.
+    /// Waits until the broker has confirmed every claim cancelled in this process. The release of tasks that the
+    /// broker had claimed for them has started by then.
     pub(crate) async fn cancellations_confirmed(&self) {
         self.cancelled.wait_confirmed().await;
     }
@@ -152,7 +152,7 @@ async fn find_broker(ctx: &Arc<ClientContext>, failures: &mut u32) -> Option<Arc
         }
     };
     if Some(&endpoint.session) == ctx.session().as_ref() {
-        // This process's own endpoint, from before its term ended or before it knows that it leads.
+        // The endpoint is that of this process: its broker term has just ended or is about to start.
         return None;
     }
     match connect(ctx, &endpoint).await {

@@ -10,9 +10,9 @@
 //! ([`reconcile_claims`](super::reconcile::reconcile_claims)). A connection to a former broker is harmless: the
 //! assigning transaction checks the lease.
 //!
-//! **Limits.** Connections ([`crate::admission`]: in total, per address, and few unauthenticated ones),
-//! requests per connection, the length of frames and messages, the time of a handshake, and the silence of a
-//! connection.
+//! **Limits.** The broker limits the number of connections ([`crate::admission`]: in total, per address, and
+//! unauthenticated), the requests per connection, the length of frames and messages, the duration of a handshake,
+//! and the time that a connection may be silent.
 
 mod address;
 mod client;

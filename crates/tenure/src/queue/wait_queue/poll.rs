@@ -108,8 +108,9 @@ impl RefusedClaims {
     }
 }
 
-/// A refusal names one worker or session. Reads the others from the store once, instead of finding them one by
-/// one. Returns `None` if the refusal concerns all claims.
+/// Returns all workers or sessions of the batch that the store would refuse for the same reason; `None` if the
+/// refusal concerns all claims. A refusal names only one of them, so this reads the state of all from the store
+/// instead of repeating the call for each.
 async fn refused(
     ctx: &ClientContext,
     batch: &ClaimBatchRequest,
@@ -142,7 +143,7 @@ async fn refused(
     Some(refused)
 }
 
-/// All entries except the valid ones; empty if the store call failed.
+/// Returns the entries of `all` that are not valid in the store; empty if the store call failed.
 fn without<T: Eq + std::hash::Hash, V>(
     mut all: HashSet<T>,
     known: Result<Vec<V>, StoreError>,

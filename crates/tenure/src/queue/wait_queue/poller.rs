@@ -291,7 +291,8 @@ impl ClaimPoller {
             .for_each(|claim| claim.origin.reply(WaitingClaimOutcome::Failed(closed.clone())));
     }
 
-    /// Runs under the lock, so that the next claim finds a running poller or starts one.
+    /// Marks the poller as ended if no claim waits, and returns whether it ended. Check and mark happen under one
+    /// lock, so that the next claim either finds a running poller or starts one.
     fn leave_if_empty(&self) -> bool {
         let mut state = self.wait_queue.locked();
         let empty = state.claims.is_empty();

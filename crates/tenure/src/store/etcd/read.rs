@@ -173,8 +173,9 @@ impl EtcdStore {
         ))
     }
 
-    /// Consume revisions until they exceed `floor`, the highest revision seen before a restore, so that no token is
-    /// granted twice. Also stores `floor` for processes that did not see the revisions before the restore.
+    /// Write to etcd until its revision reaches `min_token`, the highest revision seen before a restore, so that no
+    /// token is granted twice. Also stores `min_token` for processes that did not see the revisions before the
+    /// restore.
     pub(super) async fn consume_revisions(&self, min_token: i64) -> Result<(), StoreError> {
         let (answer, _) =
             self.txn(&Txn { success: vec![Op::Range(Range::one(MIN_TOKEN))], ..Txn::default() }).await?;

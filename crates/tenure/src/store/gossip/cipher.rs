@@ -14,8 +14,8 @@
 //! any other process, and the same process after a restart, has another nonce. A process remembers the numbers of a
 //! limited number of senders; when it forgets them, it chooses a new nonce.
 //!
-//! A process that does not know the nonce of its peer requests it (`Ask`) and receives it (`Tell`). The reply is no
-//! longer than the request, and the responder keeps no state.
+//! A process that does not know the nonce of its peer requests it (`NonceRequest`) and receives it (`NonceReply`).
+//! The reply is no longer than the request, and the responder keeps no state.
 
 use std::collections::HashMap;
 use std::io;

@@ -109,8 +109,8 @@ impl EncryptedSocket {
         match self.cipher.open(datagram)? {
             OpenedDatagram::NonceRequested(nonce) => self.send_one(from, Kind::NonceReply, &nonce, &[]),
             OpenedDatagram::Stale(nonce) => {
-                // A sender that does not know of our restart learns the new nonce. If the datagram was a replay, the
-                // reply helps no attacker.
+                // Send the current nonce to a sender that has not noticed our restart. If the datagram was a replay,
+                // the reply is useless to an attacker.
                 self.send_one(from, Kind::NonceReply, &nonce, &[]);
                 return Err(DropReason::Replayed);
             }

@@ -30,7 +30,7 @@ impl ServerAddress {
         }
     }
 
-    /// Text for messages.
+    /// Address for error messages.
     pub(in crate::store) fn place(&self) -> String {
         match self {
             ServerAddress::Tcp { .. } => self.origin(),
@@ -38,7 +38,7 @@ impl ServerAddress {
         }
     }
 
-    /// Whether requests are unencrypted on a network.
+    /// Whether requests travel unencrypted over a network: plain TCP to another machine.
     pub(in crate::store) fn is_open_to_others(&self) -> bool {
         match self {
             ServerAddress::Tcp { tls: false, authority } => !is_loopback(authority),
@@ -46,8 +46,9 @@ impl ServerAddress {
         }
     }
 
-    /// Whether a server at `self` may direct clients to `other`: never to a less secure address, and never
-    /// from another machine to this one, where "localhost" means another host.
+    /// Whether a client may use `other` because the server at `self` reported it. Rejects an unencrypted address from
+    /// an encrypted server, a listen address such as `0.0.0.0`, and a loopback address from another machine, because
+    /// on this machine it names another host.
     pub(in crate::store) fn may_lead_to(&self, other: &ServerAddress) -> bool {
         let (
             ServerAddress::Tcp { tls: mine, authority: from },
@@ -66,7 +67,7 @@ fn is_loopback(authority: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Whether it is `0.0.0.0` or `[::]`, which are listen addresses only.
+/// Whether the host is `0.0.0.0` or `[::]`: a server can listen there, but a client cannot connect to it.
 fn is_anywhere(authority: &str) -> bool {
     host(authority).parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified())
 }

@@ -35,7 +35,7 @@ const ANSWER_MAX: usize = 64 * 1024 * 1024;
 /// Number of consecutive calls without a response after which all idle connections are dropped.
 const STRIKES: u32 = 2;
 
-/// Request.
+/// A request to a server.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct HttpRequest {
     pub(in crate::store) method: Method,
@@ -47,7 +47,7 @@ pub(in crate::store) struct HttpRequest {
     pub(in crate::store) again: bool,
 }
 
-/// Response.
+/// A complete response of a server.
 #[derive(Debug)]
 pub(in crate::store) struct HttpReply {
     pub(in crate::store) status: StatusCode,
@@ -55,7 +55,7 @@ pub(in crate::store) struct HttpReply {
     pub(in crate::store) body: Bytes,
 }
 
-/// Reason for a missing response.
+/// Why a request has no response.
 pub(in crate::store) enum NoReply {
     /// The request was not sent.
     Unsent(StoreError),
@@ -71,12 +71,12 @@ impl NoReply {
     }
 }
 
-/// Server.
+/// A server with its idle connections and its recent failures.
 pub(in crate::store) struct Endpoint {
     pub(in crate::store) base: ServerAddress,
     tls: ClientConfig,
     line: Mutex<ServerConnector>,
-    /// Sequence number of its last failure among all servers; 0 if it has responded since.
+    /// Sequence number of its last failure, counted over all servers; 0 if it has responded since.
     failed: AtomicU64,
     strikes: AtomicU32,
 }
@@ -96,7 +96,7 @@ impl Endpoint {
     pub(in crate::store) fn fails(&self, nth: u64) {
         self.failed.store(nth, Ordering::Relaxed);
         if self.strikes.fetch_add(1, Ordering::Relaxed) + 1 >= STRIKES {
-            // Behind a load balancer that switched over, every idle connection may be dead.
+            // After a failover of a load balancer, every idle connection may be dead: drop all of them.
             *self.line() = ServerConnector::to(&self.base, &self.tls);
             self.strikes.store(0, Ordering::Relaxed);
         }
@@ -196,7 +196,7 @@ impl Endpoint {
             return StoreError::new(ErrorKind::Misconfigured, message);
         }
         let message = if error.to_string().contains("connect") || !is_parse(cause) {
-            // A server that requires a client certificate may close the connection without saying so.
+            // A server that requires a client certificate may close the connection without giving this reason.
             let certificate = match place.starts_with("https") {
                 true => ", and if it requires a client certificate, that $TENURE_CLIENT_CERT is set",
                 false => "",
@@ -257,7 +257,7 @@ impl ServerConnector {
     }
 }
 
-/// Connect to a Unix socket, whatever the URI says.
+/// Connects to a Unix socket and ignores the host in the URI.
 #[derive(Clone)]
 struct Socket(PathBuf);
 

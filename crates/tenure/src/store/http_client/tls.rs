@@ -12,7 +12,7 @@ use tenure_core::port::{ErrorKind, StoreError};
 use super::set;
 use crate::store::ClientAuth;
 
-/// TLS configuration; without a need for TLS no file is read.
+/// Build the TLS configuration. Reads no file unless `needed` is set.
 pub(in crate::store) fn config(access: &ClientAuth, needed: bool) -> Result<ClientConfig, StoreError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)

@@ -76,8 +76,8 @@ impl ElectionAdmin for KubernetesStore {
                 ));
             };
             let result = *result.get_or_insert(changes);
-            // The pause is recorded and all leaders of that time are notified. Leaders that took a slot since then must
-            // be notified too.
+            // An earlier attempt of this call recorded the pause and sent a request to every leader at that time.
+            // Also send one to leaders that took a slot since then.
             if !changes && let Some(pause) = pause.filter(|_| result) {
                 for (lease, holder) in before.election(key).iter().flat_map(ElectionView::holders) {
                     let is_already_requested = before.record(key).is_some_and(|election| {
@@ -101,8 +101,8 @@ impl ElectionAdmin for KubernetesStore {
             if slots.is_empty() {
                 return Ok(result);
             }
-            // The Lease of the first slot records the pause, so it is written first; the other slots are then checked
-            // again.
+            // Write the first slot first, because its Lease records the pause. The next iteration checks the other
+            // slots again.
             let mut is_written = true;
             for slot in slots {
                 is_written &= self.write(&reading, (&before, &after), (key, slot)).await?.is_some();

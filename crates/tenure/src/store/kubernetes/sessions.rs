@@ -15,12 +15,12 @@ use crate::runtime;
 /// Time for which the object of an ended session is kept, so that its id is known to be used.
 const ENDED_RETENTION_MS: i64 = 60_000;
 
-/// Silence, in leases and at least in milliseconds, after which the object of a session without Leases is reused. No
-/// other candidate watched the session, so nothing depends on it.
+/// Silence after which the object of a session without Leases is reused: a number of leases, and a minimum in
+/// milliseconds. No other candidate watches such a session, so nothing depends on it.
 const ABANDONED_AFTER: (i64, i64) = (20, 3_600_000);
 
 impl KubernetesStore {
-    /// Read a session object and its Leases; `None` if the object is no longer the session's.
+    /// Read a session object and its Leases; `None` if the object now belongs to another session.
     pub(super) async fn read_session(&self, id: &SessionId) -> Result<Option<LeaseReading>, StoreError> {
         let Some(name) = self.cache.name_of(id) else { return Ok(None) };
         let found = self.api.get(&name).await?;

@@ -285,7 +285,8 @@ impl ElectionStore for KubernetesStore {
 
     async fn release_lease(&self, release: &ReleaseLeaseRequest) -> Result<(), StoreError> {
         let key = &release.election;
-        // Before all else, so that a heartbeat does not miss the released Lease.
+        // Update the cache first. Otherwise a concurrent heartbeat would expect the released Lease and end the
+        // session.
         self.cache.released(&release.session, key, release.slot, release.token);
         self.leader_label.lease_released(&self.api, release);
         for attempt in 0..ATTEMPTS_MAX {

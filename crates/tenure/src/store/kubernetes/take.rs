@@ -90,7 +90,7 @@ impl KubernetesStore {
         self.mark_ended(reading, id).await
     }
 
-    /// Like [`close`](Self::close), except for one slot that another session already holds.
+    /// Like [`free_and_end`](Self::free_and_end), except for one slot that another session already holds.
     pub(super) async fn free_others(
         &self,
         reading: &LeaseReading,

@@ -18,7 +18,7 @@ use crate::store::no_notifications;
 impl ElectionStore for PairedStore {
     async fn open_session(&self, session: &OpenSessionRequest) -> Result<HeartbeatResponse, StoreError> {
         session.check()?;
-        // The connection to the data store must not decide about leadership.
+        // Leadership must not depend on the connection to the data store.
         let in_data_store = OpenSessionRequest { takeover: TakeoverMode::Lease, ..session.clone() };
         let HeartbeatResponse::Live { epoch, .. } = self.data_store.open_session(&in_data_store).await?
         else {
@@ -33,10 +33,12 @@ impl ElectionStore for PairedStore {
     }
 
     async fn heartbeat(&self, session: &SessionId) -> Result<HeartbeatResponse, StoreError> {
-        // Data store first: a process that cannot reach it must become silent to the other candidates.
+        // Data store first: a process that cannot reach it must also stop its heartbeats in the election store, so
+        // that another candidate takes over.
         match self.data_store.heartbeat(session).await? {
             HeartbeatResponse::Live { epoch, .. } if self.is_in_start_epoch(session, epoch) => {}
-            // Send no heartbeat to the election store either: the others wait until the leader must have stopped.
+            // The session has ended in the data store. Without further heartbeats in the election store, other
+            // candidates take over after a whole lease, when this leader has stopped.
             _ => {
                 self.forget_start_epoch(session);
                 return Ok(HeartbeatResponse::SessionEnded);
@@ -89,7 +91,7 @@ impl ElectionStore for PairedStore {
     async fn release_lease(&self, release: &ReleaseLeaseRequest) -> Result<(), StoreError> {
         let (in_data_store, in_election_store) =
             tokio::join!(self.data_store.release_lease(release), self.election_store.release_lease(release));
-        // A lease that remains in the data store does no harm: the next token is higher.
+        // If the data store still holds the lease, the next adoption replaces it, because the next token is higher.
         if let Err(error) = in_data_store {
             tracing::debug!(election = %release.election, "releasing a lease in the data store failed: {error}");
         }

@@ -1,4 +1,4 @@
-//! What servers keep for themselves: credentials, and the audit.
+//! Credentials and the audit log of the servers.
 
 use async_trait::async_trait;
 use tenure_core::Name;

@@ -51,7 +51,7 @@ pub(super) struct Endpoint {
     pub(super) address: String,
     /// Index of the host that answered last.
     current: AtomicUsize,
-    /// The pool of the user, which follows to the host that answered.
+    /// The pool of the user. It connects to the host that answered last.
     pool: OnceLock<PgPool>,
 }
 
@@ -62,7 +62,7 @@ impl Endpoint {
         Arc::new(Endpoint { config, timeout, address, current: AtomicUsize::new(0), pool: OnceLock::new() })
     }
 
-    /// Makes the pool follow to the host that answers.
+    /// Set the pool of the user, which from now on connects to the host that answered last.
     pub(super) fn follow_with(&self, pool: &PgPool) {
         let _ = self.pool.set(pool.clone());
     }
@@ -111,17 +111,17 @@ impl CallPool {
         Arc::new(CallPool { endpoint: endpoint.clone(), permits, idle, warm_up })
     }
 
-    /// Sets the message that warms up connections. It changes nothing. Only the first call has an effect.
+    /// Set the message that warms up connections. It changes nothing. Only the first call has an effect.
     pub(super) fn warm_up_with(&self, message: Message<'_>) {
         self.warm_up.get_or_init(|| message.finished().into_owned());
     }
 
-    /// Sends a message and returns the rows of its last statement after the commit.
+    /// Send a message and return the rows of its last statement after the commit.
     pub(super) async fn run(self: &Arc<Self>, message: Message<'_>) -> Result<Vec<PgRow>, StoreError> {
         Ok(self.run_all(message).await?.pop().unwrap_or_default())
     }
 
-    /// Sends a message and returns the rows of every statement, in order.
+    /// Send a message and return the rows of every statement, in order.
     pub(super) async fn run_all(
         self: &Arc<Self>,
         message: Message<'_>,
@@ -130,7 +130,7 @@ impl CallPool {
         answer.map_err(|error| explain(&error, &self.endpoint.address))
     }
 
-    /// Sends a message and returns the rows of its last statement, or the error of the server.
+    /// Send a message and return the rows of its last statement, or the error of the server.
     pub(super) async fn try_run(
         self: &Arc<Self>,
         message: Message<'_>,
@@ -160,7 +160,7 @@ impl CallPool {
         tokio::time::timeout(CALL_MAX, call).await.unwrap_or_else(|_| Err(timed_out(address)))
     }
 
-    /// Makes one call on one connection, and keeps the connection if it is usable. The second part of an error tells
+    /// Make one call on one connection, and keep the connection if it is usable. The second part of an error tells
     /// whether the call may be repeated because nothing was executed.
     async fn call(
         self: &Arc<Self>,
@@ -204,7 +204,7 @@ impl CallPool {
         }
     }
 
-    /// Warms up one connection. Ignores errors: the next call reports them.
+    /// Warm up one connection. Ignores errors: the next call reports them.
     async fn warm_up_one(self: &Arc<Self>) {
         let Ok(_permit) = self.permits.acquire().await else { return };
         let cold = {
@@ -218,7 +218,7 @@ impl CallPool {
     }
 }
 
-/// Sends SQL without values and returns the rows of its last statement.
+/// Send SQL without values and return the rows of its last statement.
 pub(super) async fn last_rows(connection: &mut Connection, sql: &str) -> Result<Vec<PgRow>, PgError> {
     Ok(connection.simple(sql).await?.pop().unwrap_or_default())
 }

@@ -18,7 +18,7 @@ const CONNECTION_CHECKS: u32 = 4;
 /// Timeout of the self-test of the notification listener.
 const SELF_TEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Checks whether the server version is a tested one: `PostgreSQL 15.14 (Debian …)`.
+/// Check whether the server version is a tested one: `PostgreSQL 15.14 (Debian …)`.
 fn server(version: String) -> Finding {
     let number =
         version.split(' ').nth(1).and_then(|number| number.split(|c: char| !c.is_ascii_digit()).next());
@@ -85,7 +85,7 @@ impl PostgresStore {
         Ok(findings)
     }
 
-    /// Checks several new connections: a load balancer or a list of hosts may lead to replicas too.
+    /// Check several new connections: a load balancer or a list of hosts may lead to replicas too.
     async fn read_only_servers(&self) -> Vec<Finding> {
         let shared = &self.shared;
         let mut findings = Vec::new();
@@ -117,7 +117,7 @@ impl PostgresStore {
         findings
     }
 
-    /// Compares the limits of the server with the maximum number of connections of all live processes.
+    /// Compare the limits of the server with the maximum number of connections of all live processes.
     async fn connection_limit(&self) -> Result<Finding, StoreError> {
         let rows = self.call("server_connections", &[]).await?;
         let row = rows.first().ok_or_else(|| unexpected_response("the connection limits", "no row"))?;
@@ -199,7 +199,7 @@ impl PostgresStore {
         }
     }
 
-    /// Checks whether notifications arrive, which also detects a pooler.
+    /// Check whether notifications arrive, which also detects a pooler.
     async fn check_notifications(&self) -> Finding {
         let _subscription = self.shared.listener.subscribe();
         let until = runtime::now() + SELF_TEST_TIMEOUT;

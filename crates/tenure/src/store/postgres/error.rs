@@ -154,7 +154,7 @@ impl From<sqlx::Error> for PgError {
     }
 }
 
-/// Converts an error into a [`StoreError`] with its cause and a remedy.
+/// Convert an error into a [`StoreError`] with its cause and a remedy.
 ///
 /// `address` must not contain the password; messages of the server never do.
 pub(super) fn explain(error: &PgError, address: &str) -> StoreError {
@@ -215,7 +215,7 @@ fn tls(error: &str, address: &str) -> StoreError {
 fn database(error: &ServerError, address: &str) -> StoreError {
     let (message, code) = (error.message.as_str(), error.code.as_str());
     if code.starts_with("TN01") {
-        // Messages and hints of the functions of the schema are complete.
+        // The functions of the schema raise complete messages with a hint, so no address or advice is added.
         let hint = error.hint.as_deref().unwrap_or_default();
         return StoreError::new(ErrorKind::Request, format!("{message}; {}", uncapitalized(hint)));
     }
@@ -223,7 +223,7 @@ fn database(error: &ServerError, address: &str) -> StoreError {
     StoreError::new(kind, format!("PostgreSQL at {address}: {message} ({code}); {advice}"))
 }
 
-/// Converts a sentence into a clause.
+/// Convert a sentence into a clause: lower-case the first letter and remove the final period.
 fn uncapitalized(sentence: &str) -> String {
     let mut letters = sentence.trim_end_matches('.').chars();
     letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())

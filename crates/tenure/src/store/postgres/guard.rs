@@ -19,7 +19,7 @@ use crate::{FenceError, GuardError};
 /// Name of the user's connection in errors.
 const HERE: &str = "this connection";
 
-/// Verifies that the session holds the lease under this token, and delays any takeover until the transaction on this
+/// Verify that the session holds the lease under this token, and delay any takeover until the transaction on this
 /// connection ends.
 ///
 /// Limits the rest of the transaction to the lease duration (`idle_in_transaction_session_timeout`, `statement_timeout`,
@@ -36,8 +36,8 @@ pub async fn guard(
     guard_with(&QUERIES, conn, election, slot, token, session, lease).await
 }
 
-/// Verifies that no greater token has been seen for this name, and stores the token. Any store may have granted the token.
-/// The transaction on this connection locks it until the end.
+/// Verify that no greater token has been seen for this name, and store the token. Any store may have granted the
+/// token. The row of the name stays locked until the transaction on this connection ends.
 pub async fn fence(conn: &mut PgConnection, name: &str, token: Token) -> Result<(), FenceError> {
     let given = i64::try_from(token.as_u64()).map_err(|_| {
         StoreError::new(

@@ -66,7 +66,7 @@ pub enum ListenState {
 pub(super) struct AbortOnDrop(AbortHandle);
 
 impl AbortOnDrop {
-    /// Starts a task. Does nothing outside of a runtime.
+    /// Start a task. Does nothing outside of a runtime.
     pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Option<AbortOnDrop> {
         let runtime = tokio::runtime::Handle::try_current().ok()?;
         Some(AbortOnDrop(runtime.spawn(work).abort_handle()))
@@ -151,7 +151,7 @@ impl Inner {
         }
     }
 
-    /// Listens until the connection breaks. `Ok` if notifications do not arrive.
+    /// Listen until the connection breaks. `Ok` if notifications do not arrive.
     async fn listen(&self) -> Result<(), PgError> {
         let Some(mut listener) = direct_listener(&self.direct).await? else {
             return Ok(());
@@ -170,7 +170,7 @@ impl Inner {
         }
     }
 
-    /// Forwards a notification. Ignores invalid payloads, and notifications that only this process may send.
+    /// Forward a notification. Ignores invalid payloads, and notifications that only this process may send.
     fn receive(&self, payload: &str) {
         let notification = serde_json::from_str(payload).ok();
         let is_remote = |notification: &Notification| {
@@ -194,7 +194,7 @@ impl Inner {
     }
 }
 
-/// Opens a direct connection; `None` if it leads to a pooler in transaction mode.
+/// Open a direct connection; `None` if it leads to a pooler in transaction mode.
 pub(super) async fn direct_listener(endpoint: &Endpoint) -> Result<Option<Connection>, PgError> {
     let mut listener = endpoint.connect().await?;
     if listener.is_direct().await? {
@@ -232,7 +232,7 @@ async fn self_test(
     received.await.unwrap_or(Ok(false))
 }
 
-/// Checks that a silent connection still works.
+/// Check that a silent connection still works.
 pub(super) async fn probe(listener: &mut Connection, within: Duration) -> Result<(), PgError> {
     let response = listener.simple("SELECT 1");
     tokio::time::timeout(within, response).await.map_err(|_| PgError::TimedOut)?.map(drop)

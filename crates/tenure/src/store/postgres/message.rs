@@ -20,7 +20,7 @@ use super::value::{Value, without_comments};
 use super::wire::Connection;
 use super::wire::{PgRow, Statement};
 
-/// Settings of a call's transaction, and the process that executes it.
+/// Sets the options of a call's transaction, and returns the id of the server process that executes it.
 ///
 /// - `synchronous_commit`: a confirmed result must survive a crash of the server, whatever the default of the role is. A
 ///   lost grant would be repeated with the same token, and a lost heartbeat would let others take over too early.
@@ -34,14 +34,15 @@ const DURABLE: &str = "SELECT pg_catalog.pg_backend_pid(), pg_catalog.set_config
     pg_catalog.set_config('lock_timeout', '1000', true), \
     pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true), pg_catalog.set_config('jit', 'off', true)";
 
-/// The settings of a release, which may be lost in a crash: the session then still holds the lease, and releases it again
-/// or expires. It is on disk before the next grant, which comes later in the log.
+/// As [`DURABLE`], for the release of a lease: the commit does not wait for the disk. If a crash loses the release,
+/// the session still holds the lease, and releases it again or expires. The WAL orders the release before the next
+/// grant, so it is on disk when that grant is.
 const LAZY: &str = "SELECT pg_catalog.pg_backend_pid(), pg_catalog.set_config('synchronous_commit', 'off', true), \
     pg_catalog.set_config('lock_timeout', '1000', true), \
     pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true), pg_catalog.set_config('jit', 'off', true)";
 
-/// Each statement must see the changes that earlier statements waited for, which one snapshot for the whole transaction
-/// would not, whatever the default of the role is.
+/// Isolation level of every call, whatever the default of the role is: each statement must see the changes that
+/// earlier statements waited for. At a higher level, the whole transaction would read one older snapshot.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
 /// The first statement of a transaction that must not be lost in strict mode.
@@ -85,13 +86,13 @@ impl<'q> Message<'q> {
         Message { begins: true, ..Message::for_user(queries) }.discarding("begin", BEGIN)
     }
 
-    /// Adds a statement whose rows are discarded.
+    /// Add a statement whose rows are discarded.
     fn discarding(mut self, name: &str, sql: &'static str) -> Self {
         self.push(name, sql.into(), Vec::new(), false);
         self
     }
 
-    /// Adds a statement, if `wanted`.
+    /// Add a statement, if `wanted`.
     pub(super) fn plain(mut self, sql: &'static str, wanted: bool) -> Self {
         if wanted {
             self.push("plain", sql.into(), Vec::new(), true);
@@ -99,14 +100,14 @@ impl<'q> Message<'q> {
         self
     }
 
-    /// Adds a statement with values.
+    /// Add a statement with values.
     pub(super) fn with(mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Self, StoreError> {
         let values = values.iter().map(text).collect::<Result<_, _>>()?;
         self.push("plain", sql.into(), values, true);
         Ok(self)
     }
 
-    /// Adds the named statement with values.
+    /// Add the named statement with values.
     pub(super) fn then(mut self, name: &str, values: &[Value<'_>]) -> Result<Self, StoreError> {
         let values = values.iter().map(text).collect::<Result<_, _>>()?;
         self.push(name, self.queries.get(name).into(), values, true);
@@ -124,7 +125,7 @@ impl<'q> Message<'q> {
         Finished { statements: this.statements, process: this.process }
     }
 
-    /// Runs the statements one by one in the transaction on the user's connection, and returns the rows of each.
+    /// Run the statements one by one in the transaction on the user's connection, and return the rows of each.
     ///
     /// Without prepared names, so that it works behind a pooler in transaction mode. All values are bound as text, so these
     /// statements cast each parameter of another type.
@@ -151,7 +152,7 @@ pub(super) struct Finished<'q> {
 }
 
 impl Finished<'_> {
-    /// Clones the borrowed texts.
+    /// Clone the borrowed texts.
     pub(super) fn into_owned(self) -> Finished<'static> {
         let owned = |statement: Statement<'_>| {
             let Statement { id, sql, values, answers } = statement;

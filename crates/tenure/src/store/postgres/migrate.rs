@@ -192,7 +192,7 @@ SET LOCAL lock_timeout = '500ms';
 ";
 
 impl PostgresStore {
-    /// Compares the recorded version with the one that the program needs. Does not check for missing objects.
+    /// Compare the recorded version with the one that the program needs. Does not check for missing objects.
     pub(super) async fn status(&self) -> Result<SchemaStatus, StoreError> {
         let message = Message::for_user(&QUERIES).then("schema_version", &[])?;
         let recorded = match self.shared.calls.try_run(message).await? {
@@ -204,7 +204,7 @@ impl PostgresStore {
         Ok(schema::status(&self.shared.schema, recorded))
     }
 
-    /// Makes one attempt in one transaction, which stays on one server connection even behind a pooler.
+    /// Make one attempt in one transaction, which stays on one server connection even behind a pooler.
     async fn attempt(
         &self,
         connection: &mut Connection,
@@ -245,7 +245,8 @@ impl PostgresStore {
             return Ok(Err(error));
         }
         if status.found > Some(status.wanted) {
-            // No grants either: an older program does not know the newer tables.
+            // Do not grant rights either: `roles_grant` revokes all others, and this older program does not know the
+            // newer tables.
             return Ok(Ok(Vec::new()));
         }
         let pending = |m: &&Migration| status.pending.contains(&(m.version, m.name));
@@ -261,8 +262,8 @@ impl PostgresStore {
         Ok(Ok(status.pending))
     }
 
-    /// Records the lock that the server process waits for, and its holders. After a lock timeout the server does not report
-    /// them.
+    /// Record the lock that the server process waits for, and its holders. After a lock timeout the server does not
+    /// report them.
     async fn watch_locks(&self, pid: i32, attempt: &Mutex<Attempt>) -> Infallible {
         loop {
             tokio::time::sleep(LOCK_POLL_INTERVAL).await;

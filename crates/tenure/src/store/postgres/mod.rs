@@ -155,14 +155,15 @@ struct Shared {
 }
 
 impl PostgresStore {
-    /// Connects, and checks that the server is writable and that this program can run on the schema. Changes nothing.
+    /// Connect, and check that the server is writable and that this program can run on the schema. Changes nothing.
     pub async fn connect(options: PostgresOptions) -> Result<PostgresStore, StoreError> {
         let store = Self::connect_unchecked(options).await?;
         let checked = async {
             store.check_server().await?;
             schema::check(&store.status().await?, &store.shared.endpoint.address)?;
-            // Here and not in the first transaction of the user, which would lock a new epoch until its end. A role that may
-            // only publish may not read it.
+            // Renew the epoch here if necessary. In the first transaction of the user, it would lock the row of the
+            // epoch until that transaction ends. A role that may only publish may not read the epoch; that is no
+            // error.
             match store.call("epoch_current", &[]).await {
                 Err(error) if error.kind != ErrorKind::Denied => Err(error),
                 _ => Ok(()),
@@ -172,7 +173,7 @@ impl PostgresStore {
         Ok(store)
     }
 
-    /// Connects without a check of the tables, for [`SchemaMigrator`](super::migrations::SchemaMigrator).
+    /// Connect without a check of the tables, for [`SchemaMigrator`](super::migrations::SchemaMigrator).
     pub async fn connect_unchecked(options: PostgresOptions) -> Result<PostgresStore, StoreError> {
         let (address, direct) = (options.address()?, options.direct_address()?);
         let sync_replication = options.sync_replication || address.sync_replication;
@@ -218,7 +219,7 @@ impl PostgresStore {
         Ok(store)
     }
 
-    /// Runs a future within twice the connect timeout.
+    /// Run a future within twice the connect timeout.
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         let endpoint = &self.shared.endpoint;
         let limit = endpoint.connect_timeout() * 2;
@@ -242,13 +243,13 @@ impl PostgresStore {
         self.shared.listener.state()
     }
 
-    /// Injects a known bug into a statement, for negative controls.
+    /// Inject a known bug into a statement, for negative controls.
     #[doc(hidden)]
     pub fn inject_bug(&mut self, query: &str, from: &str, to: &str) {
         Arc::make_mut(&mut self.queries).inject_bug(query, from, to);
     }
 
-    /// Rejects a read-only server, and one without a synchronous standby if synchronous replication is required.
+    /// Reject a read-only server, and one without a synchronous standby if synchronous replication is required.
     async fn check_server(&self) -> Result<(), StoreError> {
         let rows = self.call("server_status", &[]).await?;
         let row = rows.first().ok_or_else(|| unexpected_response("the server status", "no row"))?;
@@ -276,13 +277,13 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// Runs one named statement in a transaction of its own.
+    /// Run one named statement in a transaction of its own.
     async fn call(&self, name: &str, values: &[Value<'_>]) -> Result<Vec<PgRow>, StoreError> {
         self.shared.calls.run(Message::new(&self.queries).then(name, values)?).await
     }
 }
 
-/// Rejects a server that is too old, and warns about one that is newer than the tested versions. `version` is
+/// Reject a server that is too old, and warn about one that is newer than the tested versions. `version` is
 /// `server_version_num`.
 fn check_version(version: i32, address: &str) -> Result<(), StoreError> {
     let (oldest, newest) = (SERVER_VERSIONS.start(), SERVER_VERSIONS.end());
@@ -308,7 +309,7 @@ where
     row.try_get(column).map_err(|error| unexpected_response(column, error))
 }
 
-/// Decodes a column of JSON; null gives the default.
+/// Decode a column of JSON; null gives the default.
 fn get_json<T: serde::de::DeserializeOwned + Default>(row: &PgRow, column: &str) -> Result<T, StoreError> {
     match get::<Option<&str>>(row, column)? {
         Some(json) => serde_json::from_str(json).map_err(|error| unexpected_response(column, error)),
@@ -316,7 +317,7 @@ fn get_json<T: serde::de::DeserializeOwned + Default>(row: &PgRow, column: &str)
     }
 }
 
-/// Decodes a column of JSON that is not null.
+/// Decode a column of JSON that is not null.
 fn from_json<T: serde::de::DeserializeOwned>(row: &PgRow, column: &str) -> Result<T, StoreError> {
     serde_json::from_str(get(row, column)?).map_err(|error| unexpected_response(column, error))
 }
@@ -325,7 +326,7 @@ fn from_json<T: serde::de::DeserializeOwned>(row: &PgRow, column: &str) -> Resul
 mod tests {
     use super::*;
 
-    /// Version 13 was accepted, and then every claim failed with wrong advice.
+    /// Regression test: PostgreSQL 13 was accepted, and then every claim failed with wrong advice.
     #[test]
     fn a_server_that_is_too_old_is_rejected() {
         for version in [90_624, 130_023] {

@@ -19,14 +19,14 @@ use crate::store::StoreOptions;
 use crate::store::migrations::SchemaMigrator;
 use crate::{FenceError, GuardError};
 
-/// Opens the store at a URL. Its tables must exist.
+/// Open the store at a URL. Its tables must exist.
 pub(crate) fn open_url(options: &StoreOptions) -> BoxFuture<'_, Result<Arc<dyn Store>, StoreError>> {
     Box::pin(async {
         Ok(Arc::new(PostgresStore::connect(postgres_options(options)).await?) as Arc<dyn Store>)
     })
 }
 
-/// Opens the store at a URL without a check of its tables.
+/// Open the store at a URL without a check of its tables.
 pub(crate) fn migrator_for_url(
     options: &StoreOptions,
 ) -> BoxFuture<'_, Result<Arc<dyn SchemaMigrator>, StoreError>> {

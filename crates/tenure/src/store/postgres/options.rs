@@ -346,14 +346,14 @@ impl Environment<'_> {
 struct Parameters(BTreeMap<String, String>);
 
 impl Parameters {
-    /// Sets a parameter; the last value counts.
+    /// Set a parameter; the last value counts.
     fn put(&mut self, key: &str, value: String) -> Result<(), StoreError> {
         check_parameter(key, &value)?;
         self.0.insert(key.to_owned(), value);
         Ok(())
     }
 
-    /// Sets a parameter that has no value yet.
+    /// Set a parameter that has no value yet.
     fn fill_in(&mut self, key: &str, value: String) -> Result<(), StoreError> {
         if self.0.contains_key(key) { Ok(()) } else { self.put(key, value) }
     }
@@ -513,7 +513,7 @@ impl Parameters {
     }
 }
 
-/// Rejects an unsupported parameter.
+/// Reject an unsupported parameter.
 fn check_parameter(key: &str, value: &str) -> Result<(), StoreError> {
     if HONOURED.contains(&key) {
         return Ok(());
@@ -543,7 +543,7 @@ fn default_host(port: u16) -> String {
     folders.iter().find(|folder| there(folder)).unwrap_or(&"localhost").to_string()
 }
 
-/// Parses `user:password@host:port,host:port/database?key=value&…`.
+/// Parse `user:password@host:port,host:port/database?key=value&…`.
 fn url_parameters(text: &str) -> Result<Vec<(String, String)>, StoreError> {
     let (text, query) = text.split_once('?').unwrap_or((text, ""));
     let (authority, database) = text.split_once('/').unwrap_or((text, ""));
@@ -614,7 +614,7 @@ fn keywords(text: &str) -> Result<Vec<(String, String)>, StoreError> {
     Ok(parameters)
 }
 
-/// Parses one value, plain or quoted, in which a backslash escapes the next character. Returns the rest.
+/// Parse one value, plain or quoted, in which a backslash escapes the next character. Returns the rest.
 fn keyword_value(text: &str) -> Result<(String, &str), StoreError> {
     let quoted = text.starts_with('\'');
     let text = text.strip_prefix('\'').unwrap_or(text);
@@ -813,7 +813,7 @@ mod tests {
         }
     }
 
-    /// `channel_binding=require` was ignored, and the connection was opened without it.
+    /// Regression test: `channel_binding=require` was ignored, and the connection was opened without it.
     #[test]
     fn a_parameter_that_is_not_honoured_is_refused_by_name() {
         let refused = [

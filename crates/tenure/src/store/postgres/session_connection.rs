@@ -62,23 +62,23 @@ impl Connections {
         Connections { inner, held: Mutex::default(), watched: Mutex::default() }
     }
 
-    /// Takes the lock of the session and holds it until the returned task is dropped.
+    /// Take the lock of the session and hold it until the returned task is dropped.
     pub(super) async fn hold(&self, session: &OpenSessionRequest) -> Result<Option<AbortOnDrop>, StoreError> {
         let listener = self.inner.lock(&session.id).await?;
         Ok(AbortOnDrop::spawn(self.inner.clone().keep(listener, session.id.clone(), session.lease)))
     }
 
-    /// Keeps the connection of an open session until [`release`](Self::release).
+    /// Keep the connection of an open session until [`release`](Self::release).
     pub(super) fn keep(&self, session: &SessionId, held: AbortOnDrop) {
         locked(&self.held).insert(session.clone(), held);
     }
 
-    /// Closes the connection of a session and so releases its lock. Does nothing if there is none.
+    /// Close the connection of a session and so release its lock. Does nothing if there is none.
     pub(super) fn release(&self, session: &SessionId) {
         locked(&self.held).remove(session);
     }
 
-    /// Watches these sessions too. A watch ends with its session.
+    /// Watch these sessions too. A watch ends with its session.
     pub(super) fn watch(&self, sessions: &[SessionId]) {
         let mut watched = locked(&self.watched);
         watched.retain(|_, task| !task.is_finished());
@@ -121,13 +121,14 @@ impl Inner {
         })
     }
 
-    /// Keeps the connection open, and sends a notification when it breaks.
+    /// Keep the connection open, and send a notification when it breaks.
     async fn keep(self: Arc<Self>, mut listener: Connection, session: SessionId, lease: Duration) {
         loop {
             let alive = match tokio::time::timeout(lease / 5, listener.notification()).await {
                 // No notification is expected here; one would show that the connection works.
                 Ok(received) => received.is_ok(),
-                // A whole lease: a slow server is not a broken connection, and heartbeats limit the lease.
+                // Wait for a whole lease: a slow server is not a broken connection, and heartbeats still limit the
+                // lease.
                 Err(_) => probe(&mut listener, lease).await.is_ok(),
             };
             if !alive {
@@ -138,7 +139,7 @@ impl Inner {
         }
     }
 
-    /// Watches one session until it ends.
+    /// Watch one session until it ends.
     async fn watch(self: Arc<Self>, session: SessionId) {
         loop {
             match self.await_end(&session).await {
@@ -156,7 +157,7 @@ impl Inner {
         }
     }
 
-    /// Waits until the lock of the session is free. `false` if the session has ended or has another takeover mode.
+    /// Wait until the lock of the session is free. `false` if the session has ended or has another takeover mode.
     async fn await_end(&self, session: &SessionId) -> Result<bool, StoreError> {
         let id = [session.as_str().into()];
         let watched = || Message::for_user(&QUERIES).then("session_is_watched", &id);
@@ -166,7 +167,7 @@ impl Inner {
         let explained = |error: PgError| explain(&error, &self.direct.address);
         let mut connection = self.direct.connect().await.map_err(explained)?;
         connection.simple(NO_LIMITS).await.map_err(explained)?;
-        // Also on this connection, so that its server process has the table in its caches.
+        // Run the check on this connection too, so that its server process has cached the table before the takeover.
         let warm = watched()?.finished();
         connection.call(&warm.statements, warm.process).await.map_err(explained)?;
         // A session that ended regularly has also released its lock, after the change of its row. So read the row after

@@ -179,7 +179,7 @@ impl ElectionStore for PostgresStore {
         ];
         let mut message = Message::lazy(&self.queries).then("lease_release", &values)?;
         if *leave {
-            // After the lease, in the same order as calls that end or expire a session.
+            // Delete the candidate after the release: calls that end or expire a session lock rows in the same order.
             message = message.then("candidate_delete", &candidate)?;
         }
         self.shared.calls.run(message).await.map(drop)
@@ -268,7 +268,7 @@ impl PostgresStore {
         Message::new(&self.queries).plain(REQUIRE_SYNC_STANDBY, self.shared.sync_replication)
     }
 
-    /// Reads elections in one snapshot.
+    /// Read elections in one snapshot.
     pub(super) async fn observe_scope(
         &self,
         scope: &str,

@@ -1,5 +1,5 @@
-//! Arguments of statements. They travel as bind parameters, apart from the statement's text (`message.rs`), so that no server
-//! log shows them.
+//! Arguments of statements. They are sent as bind parameters, never in the text of a statement (`message.rs`), so
+//! that they do not appear in the server log.
 
 /// An argument of a statement.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
     }
 }
 
-/// A statement without its comments.
+/// Remove the comments from a statement.
 pub(super) fn without_comments(sql: &str) -> String {
     let mut out = String::with_capacity(sql.len());
     let mut rest = sql;
@@ -55,7 +55,7 @@ pub(super) fn without_comments(sql: &str) -> String {
     out
 }
 
-/// The length of the quoted text or comment at the beginning of `sql`; of one character if there is none.
+/// The length of the quoted text or block comment at the beginning of `sql`; 1 if there is none.
 fn opaque(sql: &str) -> usize {
     let until = |from: usize, end: &str| sql[from..].find(end).map_or(sql.len(), |at| from + at + end.len());
     if sql.starts_with('\'') {

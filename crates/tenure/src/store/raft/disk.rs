@@ -145,7 +145,8 @@ impl AppendFile for File {
 mod tests {
     use super::*;
 
-    /// A snapshot failed because no file descriptor was free for a moment, and the member stopped permanently.
+    /// Regression test: a snapshot failed because no file descriptor was free for a moment, and the member stopped
+    /// permanently.
     #[test]
     fn only_an_operation_without_a_free_descriptor_is_retried() {
         let (mut tries, mut failures) = (0, 0);

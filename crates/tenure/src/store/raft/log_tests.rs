@@ -162,7 +162,7 @@ proptest! {
     }
 }
 
-/// A leader that read a range with a purged start sent the remainder, and the follower had a gap.
+/// Regression test: a leader that read a range with a purged start sent the remainder, and the follower had a gap.
 #[tokio::test]
 async fn a_range_with_a_purged_start_is_not_served_in_part() {
     let directory = tempfile::tempdir().unwrap();
@@ -173,7 +173,7 @@ async fn a_range_with_a_purged_start_is_not_served_in_part() {
     assert!(log.try_get_log_entries(8..15).await.unwrap().is_empty());
 }
 
-/// A crash left a purged log without the snapshot that covers it.
+/// Regression test: a crash left a purged log without the snapshot that covers it.
 #[tokio::test]
 async fn the_log_is_purged_only_after_its_snapshot_is_on_disk() {
     let directory = tempfile::tempdir().unwrap();

@@ -41,8 +41,8 @@ fn option() -> RPCOption {
     RPCOption::new(std::time::Duration::from_secs(1))
 }
 
-/// Openraft's stream ended when it received a higher vote, and the leader stopped permanently if it had to send a snapshot
-/// through the stream at that moment.
+/// Regression test: the replication stream of openraft ended when it received a higher vote, and the leader stopped
+/// permanently if it had to send a snapshot through the stream at that moment.
 #[tokio::test]
 async fn a_higher_vote_reaches_the_core_but_not_the_stream() {
     let (ours, later) = (Vote::new_committed(5, 1), Vote::new(6, 2));

@@ -116,9 +116,9 @@ impl Node {
         let silent = others.iter().zip(&replies).filter(|(_, reply)| reply.is_err());
         let silent = silent.map(|((other, address), _)| format!("{other} at {address}")).collect();
         let received: Vec<HelloReply> = replies.into_iter().filter_map(Result::ok).collect();
-        // A member may lag behind, so a majority must answer. A new member needs a majority without itself: entries
-        // committed while it had another directory were stored by it and by the smallest possible rest of a majority,
-        // and at least one of those members must answer.
+        // A single member may lag behind, so a majority must answer. A new member does not count itself: it may have
+        // lost its disk. Every entry committed while it had another directory is also on the other members of some
+        // majority, and at least one of those must answer.
         let enough = match is_new {
             true => others.is_empty() || received.len() * 2 > others.len(),
             false => (received.len() + 1) * 2 > peers.len(),

@@ -115,7 +115,7 @@ impl Transaction {
             }
         };
         drop(steps);
-        // The script was committed, or it did not begin and the connection is still usable.
+        // The transaction is closed if the script was committed, or if BEGIN failed because the file was busy.
         transaction.open = ended.as_ref().is_err_and(|error| !(done.is_empty() && error::is_busy(error)));
         ended?;
         // Remove the results of BEGIN and COMMIT.
@@ -138,7 +138,7 @@ impl Transaction {
         let mut transaction = Transaction { connection: pool.acquire().await?, open: true };
         let begun = transaction.connection.execute(begin).await;
         if begun.as_ref().is_err_and(error::is_busy) {
-            // The transaction did not begin, and the connection is still usable.
+            // BEGIN failed, so there is nothing to roll back, and the connection is still usable.
             transaction.open = false;
         }
         begun.map(|_| transaction)

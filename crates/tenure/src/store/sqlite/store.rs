@@ -78,7 +78,7 @@ impl SqliteStore {
             return Ok(JoinElectionResponse::SessionEnded);
         }
         let found = tx.transaction.one(of_key!(self, "election_slots", key).bind(session)).await?;
-        // A candidate without required capabilities keeps those of the other candidates.
+        // A candidate that requires no capabilities does not change what the other candidates require.
         let mut keep = false;
         if let Some(row) = found {
             let (slots, others): (u32, bool) = (row.try_get("slots")?, row.try_get("others")?);

@@ -60,7 +60,7 @@ impl Work {
         Ok(CommitResult::Committed)
     }
 
-    /// The events to park. A missing event is not an error for a member that has lost the partition anyway.
+    /// The events to park. A missing event is not an error if the member has already lost the partition.
     fn find_events_to_park(&self, commit: &PartitionCommit) -> Result<Vec<Event>, StoreError> {
         let Some((topic, group)) = self.events_state.find_group(&commit.group) else { return Ok(Vec::new()) };
         let lease = group.partition_leases.get(commit.partition as usize);

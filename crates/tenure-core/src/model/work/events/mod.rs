@@ -4,8 +4,8 @@
 //! lease per partition, with a token, a holder and a committed offset. A *parked event* is a copy in the group,
 //! ordered by partition, offset and id; the first one of a key is the one that is retried.
 //!
-//! A lease counts as held only while the session of its holder is live. This is checked at every access; ending a
-//! session changes nothing here.
+//! A lease counts as held only while the session of its holder is live. Every access checks this, so ending a session
+//! changes nothing in this state.
 
 mod admin;
 mod commit;

@@ -48,7 +48,7 @@ impl ParkedEventRecord {
         }
     }
 
-    /// Delay until the event must be tried, if it is the first of its key. An event that was never tried is due at
+    /// Delay until the event must be tried, if it is the first one of its key. An event that was never tried is due at
     /// once.
     fn due_in_ms(&self, now_ms: i64) -> Option<u64> {
         let left = u64::try_from(self.due_at.saturating_sub(now_ms)).unwrap_or(0);
@@ -77,8 +77,8 @@ impl GroupRecord {
         self.parked_in(partition).filter(first).map(key).collect()
     }
 
-    /// Sets the new state of a parked event. An event that was dropped meanwhile is ignored, and only an operator can
-    /// change a dead letter.
+    /// Sets the new state of a parked event. Ignores an event that was dropped meanwhile, and a dead letter, which only
+    /// an operator can change.
     pub(super) fn settle(&mut self, partition: u32, id: EventId, how: &ParkedEventState, now_ms: i64) {
         let place =
             self.parked_events.keys().find(|(its, _, event)| *its == partition && *event == id).copied();

@@ -19,7 +19,8 @@ impl Work {
             sessions.retain(|session| observation.is_live(session));
             !sessions.is_empty()
         });
-        // As for tasks: a step of our clock expires nothing, and without an estimate of the clock nothing expires.
+        // Use the lesser of the leader's estimate and the store's clock, so that a forward step of that clock prunes
+        // nothing. Without an estimate nothing is pruned.
         let Some(clock_ms) = request.clock_ms.map(|clock| clock.min(now_ms)) else { return (0, false) };
         let (mut pruned, mut more) = (0, false);
         for topic in self.events_state.topics.values_mut() {

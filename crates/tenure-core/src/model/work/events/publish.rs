@@ -38,7 +38,7 @@ impl Work {
         let mut waiting: VecDeque<usize> = (0..read.after.len()).collect();
         let mut rest: Vec<_> =
             read.after.iter().map(|(partition, after)| topic.after(*partition, *after)).collect();
-        // Batch by batch, in turn between the partitions, so that a long partition does not delay the others.
+        // Read one batch per partition in turn, so that a partition with many events does not delay the others.
         while let Some(index) = waiting.pop_front() {
             let Some(batch) = rest[index].next() else { continue };
             let weight: usize = batch.iter().map(|stored| stored.event.payload.len()).sum();
@@ -86,7 +86,7 @@ impl TopicRecord {
         published
     }
 
-    /// Assigns an offset to a commit batch. Event ids grow with every call, so the first id is used.
+    /// Appends a commit batch. Its offset is the id of its first event, because event ids grow with every call.
     fn append(&mut self, partition: u32, mut batch: Vec<EventRecord>) {
         let offset = batch.first().map_or(0, |stored| stored.event.id.0);
         for stored in &mut batch {
@@ -118,7 +118,7 @@ fn stored(new: &NewEvent, id: EventId, partition: u32, at_ms: i64) -> EventRecor
         partition,
         offset: 0,
         key: new.key.clone(),
-        event_type: new.kind.clone(),
+        event_type: new.event_type.clone(),
         payload: new.payload.clone(),
         headers: new.headers.clone(),
         leader_token: new.leader_token,

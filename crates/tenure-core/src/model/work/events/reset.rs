@@ -32,7 +32,8 @@ impl Work {
             if dry_run {
                 continue;
             }
-            // The current holder detects the change at its next commit.
+            // The new token makes the next commit of the current holder fail, which tells it to take the partition
+            // again.
             lease.token = lease.token.next(observation.epoch());
             lease.holder = None;
             lease.offset = to;
@@ -47,7 +48,7 @@ impl Work {
 }
 
 impl PartitionRecord {
-    /// The offset after which to read. Never beyond the last event, so that no future event is skipped.
+    /// The offset after which the group reads. It is never beyond the last event, so that no future event is skipped.
     pub(super) fn resolve_offset(&self, begin: StartOffset) -> Offset {
         match begin {
             StartOffset::Earliest => self.start_offset,

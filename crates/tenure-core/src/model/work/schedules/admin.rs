@@ -51,7 +51,7 @@ impl Work {
         let is_paused = stored.is_some_and(|stored| stored.paused.is_some());
         let before = stored.map(|stored| (&stored.definition, stored.progress));
         let revised = revise(&set.namespace, &set.definition, before, is_paused, now_ms)?;
-        // An error that the first tick would cause is reported now, while the caller can correct it.
+        // Report an error of the target now, while the caller can correct it, and not at the first tick.
         self.check_effect(&effect(&key, &revised.definition, now_ms, TickCause::Schedule, None, None))?;
         let secret = set.secret.clone().map(RedactedSecret);
         match self.schedules_state.schedules.get_mut(&key) {
@@ -171,7 +171,7 @@ impl ScheduleRecord {
         ScheduleRecord {
             version,
             definition: revised.definition,
-            progress: revised.progress,
+            progress: revised.tick_state,
             due_ms: None,
             paused: None,
             last_error: None,
@@ -192,11 +192,11 @@ impl ScheduleRecord {
         }
     }
 
-    /// Applies a new definition; the due time is set elsewhere.
+    /// Applies a new definition without changing the due time.
     fn change(&mut self, revised: &RevisedSchedule, set: &SetScheduleRequest, now_ms: i64) {
         self.version += 1;
         self.definition = revised.definition.clone();
-        self.progress = revised.progress;
+        self.progress = revised.tick_state;
         self.source = set.source.clone();
         (self.updated_ms, self.updated_by) = (now_ms, set.updated_by.clone());
         // The change may have removed the cause of the error.

@@ -10,7 +10,7 @@ use crate::port::{
 use crate::rules::event::{no_such_topic, validate_events, weight};
 use crate::rules::work::validate_tick_submission;
 
-/// Ticks to record with their effects, grouped by topic and queue. Each effect has the index of its tick.
+/// Ticks to record, and their effects grouped by topic and queue. Each effect has the index of its tick.
 #[derive(Default)]
 pub(super) struct TickEffects {
     pub(super) ticks: Vec<(ScheduleKey, i64, TickRecord)>,
@@ -60,8 +60,8 @@ impl Work {
         }
     }
 
-    /// Publishes the events, submits the tasks and records the ticks with their event and task ids. Everything was
-    /// validated, so nothing fails halfway.
+    /// Publishes the events, submits the tasks and records the ticks with their event and task ids. The effects must be
+    /// validated, so that no call fails after others were applied.
     pub(super) fn perform(
         &mut self,
         effects: TickEffects,
@@ -94,7 +94,7 @@ impl Work {
     }
 }
 
-/// How many of these events, from the first, fit into one publish call.
+/// The number of events, counted from the first, that fit into one publish call.
 fn together(events: &[NewEvent]) -> usize {
     let mut bytes = 0;
     let fits = events.iter().take(PUBLISH_MAX).take_while(|event| {

@@ -59,8 +59,7 @@ impl Work {
         let mut effects = TickEffects::default();
         let mut fired = Vec::with_capacity(fire.firings.len());
         for firing in &fire.firings {
-            // No effect is applied yet and each schedule occurs once, so every firing is checked against the same
-            // state.
+            // Check every firing against the same state: no effect is applied yet, and each schedule occurs once.
             fired.push(self.judge(firing));
             if fired.last() == Some(&FireOutcome::Fired) {
                 self.schedules_state.advance(firing, fire.token, &by, now_ms, &mut effects);
@@ -124,7 +123,7 @@ impl SchedulesState {
         (schedule.last_error, schedule.consecutive_failures) = (None, 0);
         schedule.progress = firing.tick_state;
         for tick in &firing.ticks {
-            // A tick that was decided before does not fire, even if the stored next tick says so.
+            // A tick that was decided before does not fire again, even if the stored next tick was moved back.
             if schedule.knows(tick.tick_at_ms) {
                 continue;
             }

@@ -8,7 +8,7 @@ use crate::Name;
 use crate::port::{ManualFire, ManualFireOutcome, ManualFireResult, StoreError, TickCause, TickOutcome};
 use crate::rules::schedule::{OverlapPolicy, effect, validate_manual_fire};
 
-/// Outcome of a tick that fires, before its ids are known.
+/// Outcome of a tick that fires, before the ids of its event or task are known.
 const TO_FIRE: ManualFireOutcome = ManualFireOutcome::Fired { event_id: None, task_id: None };
 
 impl Work {
@@ -62,7 +62,7 @@ impl Work {
             let tick = TickRecord {
                 state: TickOutcome::Fired,
                 cause,
-                // A triggered tick is due now.
+                // A triggered tick is due at its own instant, without jitter.
                 due_ms: if cause == TickCause::Trigger { *at_ms } else { timetable.due_at(*at_ms) },
                 decided_ms: now_ms,
                 token: None,
@@ -78,7 +78,7 @@ impl Work {
 }
 
 impl ScheduleRecord {
-    /// The current instant, or a later one if a tick was already triggered in this millisecond.
+    /// The current instant, or the next free millisecond if a tick was already triggered at this instant.
     fn free_instant(&self, now_ms: i64) -> i64 {
         (now_ms..).find(|at_ms| !self.ticks.contains_key(&(*at_ms, true))).unwrap_or(now_ms)
     }

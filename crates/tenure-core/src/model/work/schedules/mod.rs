@@ -1,14 +1,15 @@
 //! Schedules and the outcomes of their ticks.
 //!
 //! A schedule has a *next* tick and a due time at which the scheduler must handle it. The index `due` lists schedules
-//! by due time, so reading the due ones costs only what it returns. A decided tick is stored by its instant; a
-//! triggered tick is kept apart from a tick of the timetable at the same instant. Skipped ticks are stored as ranges.
+//! by due time, so the cost of reading due schedules depends only on their number. A decided tick is stored by its
+//! instant, and a triggered tick separately from a tick of the timetable at the same instant. Skipped ticks are stored
+//! as ranges.
 //!
-//! A firing is compared with the stored state (version, next tick, no pause) and applied as a whole. However late it
-//! arrives, it is applied once or not at all. A decided tick never fires again, even if the next tick is set back.
+//! A firing is compared with the stored state (version, next tick, no pause) and applied as a whole. It is applied once
+//! or not at all, however late it arrives. A decided tick never fires again, even if the next tick is set back.
 //!
-//! A run that must not overlap with the next is *unfinished* until its task is finished, which is checked at every
-//! access.
+//! If the overlap policy does not allow overlapping runs, a run is *unfinished* until its task is finished. Every
+//! access checks this.
 
 mod admin;
 mod effects;
@@ -56,11 +57,12 @@ struct ScheduleRecord {
     created_ms: i64,
     updated_ms: i64,
     updated_by: String,
-    /// Ticks by instant and whether they were triggered.
+    /// Ticks by instant, and whether each was triggered.
     ticks: BTreeMap<(i64, bool), TickRecord>,
     /// Ranges of skipped ticks, by their last tick.
     skips: BTreeMap<i64, SkippedTicksRecord>,
-    /// The newest pruned tick of the timetable. Whether unrecorded ticks up to it have fired is unknown.
+    /// The newest pruned tick of the timetable. For an unrecorded tick up to this instant it is unknown whether it
+    /// fired.
     pruned_until_ms: Option<i64>,
     /// Tasks of non-overlapping runs that may be unfinished.
     unfinished: BTreeSet<TaskId>,
@@ -130,7 +132,7 @@ impl SchedulesState {
         schedule.ticks.insert((at_ms, manual), tick);
     }
 
-    /// Records a range; a range with the same last tick is replaced.
+    /// Records a range of skipped ticks, replacing a range with the same last tick.
     fn put_skip(&mut self, key: &ScheduleKey, skip: SkippedTicksRecord) {
         let Some(schedule) = self.schedules.get_mut(key) else { return };
         let (last_ms, decided_ms) = (skip.range.last_tick_at_ms, skip.decided_ms);
@@ -154,7 +156,7 @@ impl ScheduleRecord {
 }
 
 impl Work {
-    /// Whether a task is unfinished. A pruned task was finished.
+    /// Whether a task is unfinished. A task that does not exist was finished and pruned.
     pub(super) fn is_unfinished(&self, task: TaskId) -> bool {
         self.tasks.get(&task).is_some_and(|task| !task.state.is_final())
     }

@@ -9,7 +9,7 @@ use TaskState::{Cancelled, Completed, Dead, Ready, Scheduled, Waiting};
 fn a_child_waits_for_all_its_parents_and_gets_their_results() {
     let mut fixture = TestQueue::new();
     let index = |i| ParentRef::Index(i);
-    // Two roots; the child comes before them.
+    // The submission has two roots, and the child comes before them.
     let child = NewTask { parents: vec![index(1), index(2), index(1)], ..task() };
     let ids = fixture.submit(vec![child, task(), task()]);
     assert_eq!(fixture.states(&ids), [Waiting, Ready, Ready]);

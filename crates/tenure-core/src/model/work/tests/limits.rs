@@ -106,7 +106,7 @@ fn one_task_is_unblocked_per_requirements() {
     assert_eq!(fixture.states(&ids), [Claimed, Blocked, Blocked, Blocked, Blocked]);
     fixture.complete(&claim);
     assert_eq!(fixture.states(&ids[1..]), [Ready, Blocked, Ready, Blocked]);
-    // A worker without gpu need not wait for one that has it.
+    // A worker without the tag `gpu` gets the next task and does not wait for a worker with that tag.
     assert_eq!(fixture.claimed_ids(9), [ids[3]]);
 }
 

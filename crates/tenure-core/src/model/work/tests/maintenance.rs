@@ -94,7 +94,7 @@ fn a_task_past_its_maximum_wait_is_dead_with_its_children() {
     assert_eq!((response.dead, response.promoted), (2, 1));
     assert_eq!(fixture.states(&[id, child, later]), [Dead, Dead, Ready]);
     assert!(fixture.view(id).end_reason.unwrap().contains("max_wait_ms (100 ms)"));
-    // A task that was claimed in time starts to wait again after its claim is lost.
+    // After its claim is lost, a task starts a new maximum wait.
     let claim = fixture.claim_one();
     assert_eq!(claim.id, later);
     fixture.now += 1_000;

@@ -165,7 +165,7 @@ fn a_clock_that_is_set_back_fires_nothing_twice() {
     fixture.now -= HOUR;
     fixture.run_scheduler(&leader);
     assert_eq!(fixture.ticks().len(), fired, "no tick until the clock is back where it was");
-    // Even if the expression changes meanwhile and changes back.
+    // The firing is also stale if the expression was changed and changed back meanwhile.
     let mut other = minutely.clone();
     other.expression = "every 7m".parse().unwrap();
     fixture.define(other);
@@ -190,7 +190,7 @@ fn a_manually_fired_tick_does_not_fire_again_after_a_clock_step() {
         dry_run: false,
     };
     fixture.work.fire_manually(&manual, fixture.now).unwrap();
-    // The clock steps back, and the new expression counts from there.
+    // The clock steps back, and the ticks of the new expression start from the earlier time.
     fixture.now = 6 * HOUR + 1;
     let mut replacement = definition("0 * * * *");
     replacement.misfire_policy = MisfirePolicy::FireAll { cap: 100 };
@@ -220,7 +220,7 @@ enum PropertyStep {
     Look,
     /// The last read schedules fire.
     Fire,
-    /// Schedules that were read earlier fire, or the same ones again.
+    /// Schedules that were read earlier fire, possibly a second time.
     FireOld(usize),
     Elect,
     Pause(bool),
@@ -339,7 +339,7 @@ impl ExpectedTicks {
         }
     }
 
-    /// Fires the schedules that were read; an applied firing must match the policy.
+    /// Fires the schedules that were read. If a firing is applied, it must match the policy.
     fn fire(&mut self, assignment: &DueResponse, by: &(SessionId, Token)) {
         let firings: Vec<ScheduleFiring> =
             assignment.schedules.iter().map(|due| plan(due, by.1, assignment.store_now_at_ms)).collect();
@@ -423,7 +423,7 @@ impl ExpectedTicks {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// For arbitrary clock steps, leader changes and late decisions.
+    /// Holds for arbitrary clock steps, leader changes and late decisions.
     #[test]
     fn every_tick_is_decided_once(
         policy in any_policy(),

@@ -3,7 +3,8 @@
 use super::*;
 use crate::port::JoinElectionResponse;
 
-/// A leave that arrived after the following join removed the candidate, and no process noticed: it never led again.
+/// A leave arrived after the join that followed it and removed the candidate. The process did not notice and never led
+/// again.
 #[test]
 fn a_candidate_removed_by_a_late_leave_rejoins() {
     let mut test = TestElections::campaigning(2);

@@ -124,7 +124,7 @@ fn a_dead_best_candidate_costs_rank_steps_not_a_lease() {
     let mut test = TestElections::campaigning(3);
     assert_eq!(test.leaders(), [0]);
     test.run(BEAT);
-    // b ranks next and dies unnoticed; a resigns.
+    // `b` ranks next and dies, but the store still shows it as live. Then `a` resigns.
     test.processes[1].link = Link::Dead;
     test.feed(0, LeaseInput::Resign(key()));
     test.run(Timing::default().rank_step() * 3);

@@ -25,7 +25,7 @@ const LEASE: Duration = Duration::from_secs(10);
 /// Heartbeat interval of all tests.
 const BEAT: Duration = Duration::from_secs(2);
 
-/// Several processes and one store. Calls take no time unless a test delays them.
+/// Several processes and one store. Calls take no time unless a test holds them back.
 struct TestElections {
     now: BootInstant,
     elections: Elections,
@@ -42,7 +42,7 @@ struct TestProcess {
     events: Vec<LeaseEvent>,
     /// State of the connection to the store.
     link: Link,
-    /// Whether the process finishes its work at once when asked or when leadership is lost.
+    /// Whether the process finishes its work at once when it is asked to finish or loses leadership.
     finishes_at_once: bool,
 }
 
@@ -153,7 +153,7 @@ impl TestElections {
         panic!("the calls do not end: {:?}", self.processes.iter().map(|p| &p.calls).collect::<Vec<_>>());
     }
 
-    /// The store applies the call and the response arrives.
+    /// Applies a call to the store and passes the response to the process.
     fn deliver(&mut self, n: usize, call: &Call) {
         let answer = self.apply(&call.command);
         self.answer(n, call, answer);
@@ -163,7 +163,7 @@ impl TestElections {
         self.feed(n, LeaseInput::Response { id: call.id, sent_at: call.sent_at, answer });
     }
 
-    /// The call fails.
+    /// Passes an error to the process; the store does not receive the call.
     fn fail(&mut self, n: usize, call: &Call) {
         let answer = match &call.command {
             StoreCommand::Open(_) | StoreCommand::Heartbeat(_) => StoreResponse::Heartbeat(Err(error())),
@@ -239,7 +239,7 @@ impl TestElections {
         self.now = end;
     }
 
-    /// Removes the one delayed call of this kind from the queue.
+    /// Removes the only delayed call of this kind from the queue and returns it.
     fn delayed_call(&mut self, n: usize, which: fn(&StoreCommand) -> bool) -> Call {
         let calls = &mut self.processes[n].calls;
         let at = calls.iter().position(|call| which(&call.command));

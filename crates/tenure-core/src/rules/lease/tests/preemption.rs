@@ -8,7 +8,7 @@ const IS_RELEASE: fn(&StoreCommand) -> bool = |c| matches!(c, StoreCommand::Rele
 const IS_LEAVE: fn(&StoreCommand) -> bool = |c| matches!(c, StoreCommand::Leave(..));
 const IS_JOIN: fn(&StoreCommand) -> bool = |c| matches!(c, StoreCommand::Join(_));
 
-/// One process whose take is on its way.
+/// One process whose take has not reached the store.
 fn taking(options: CandidateOptions) -> (TestElections, Call) {
     let mut test = TestElections::of(1);
     (test.processes[0].link, test.notifications_enabled) = (Link::Held, false);
@@ -21,7 +21,8 @@ fn taking(options: CandidateOptions) -> (TestElections, Call) {
     (test, take)
 }
 
-/// A release of it may still be on its way: continuing under the same token would give two leaders.
+/// A process that sees its own unconfirmed lease must not lead under it: a release of the lease may still be on its
+/// way, and then two processes would lead.
 #[test]
 fn a_take_without_a_response_is_released_and_repeated() {
     let (mut test, take) = taking(options("a"));
@@ -87,7 +88,7 @@ fn an_outdated_read_does_not_revive_a_released_lease() {
     assert_eq!(test.leads(0), None);
 }
 
-/// A restarted campaign ignored earlier requests and used an observation from before its restart.
+/// A restarted campaign forgot its earlier commands and used an observation from before its restart.
 #[test]
 fn an_outdated_read_does_not_revive_a_lease_of_a_candidate_that_rejoined() {
     let mut test = TestElections::campaigning(1);
@@ -164,8 +165,8 @@ fn a_lease_that_is_being_released_is_not_adopted() {
     assert_eq!(test.leads(0), Some(Token::from_u64(2)));
 }
 
-/// A late take granted a second slot. The leader treated it as its own, assumed an external edit, and one slot stayed
-/// held forever without a leader.
+/// A late take granted a second slot. The leader treated it as its own and assumed an external edit, and one slot
+/// stayed held forever without a leader.
 #[test]
 fn a_second_slot_that_arrives_late_is_released() {
     let (mut test, take) = taking(CandidateOptions { slots: 2, ..options("a") });
@@ -180,7 +181,7 @@ fn a_second_slot_that_arrives_late_is_released() {
     assert_eq!(test.event_count(0, |e| matches!(e, LeaseEvent::Lost { .. })), 0);
 }
 
-/// The response to the release of an earlier term was taken for the response to this release.
+/// The machine took the response to the release of an earlier term for the response to the current release.
 #[test]
 fn an_old_release_confirms_nothing() {
     let mut test = TestElections::campaigning(1);
@@ -188,7 +189,7 @@ fn an_old_release_confirms_nothing() {
     test.feed(0, LeaseInput::Resign(key()));
     let old = test.delayed_call(0, IS_RELEASE);
     test.apply(&old.command);
-    // The session is expired, a new one leads again and resigns, before the first answer comes.
+    // Before the first response arrives, the session is expired, and a new session leads again and resigns.
     let session = test.session(0);
     test.elections
         .expire_session(&crate::port::ExpireSessionRequest { session, epoch: 0, heartbeat_count: None }, 0);

@@ -16,7 +16,7 @@ proptest! {
         let token = Token::from_u64(n).next(epoch);
         prop_assert!(token.next(epoch) > token);
         prop_assert!(token.epoch() >= epoch);
-        // A standby that lost every grant and was promoted in a later epoch.
+        // A standby lost every grant and was promoted in a later epoch.
         prop_assert!(Token::ZERO.next(token.epoch() + 1 + later) > token);
     }
 

@@ -70,7 +70,7 @@ fn a_free_lease_goes_to_the_best_candidate_and_later_to_the_next() {
         panic!("the better candidate goes first")
     };
     assert!(matches!(test.decision(&first), CandidateDecision::Take(_)));
-    // A better candidate that never asks costs a fraction of a second.
+    // A better-ranked candidate that never sends a request delays the take by only a fraction of a second.
     test.now = at;
     assert!(test.take(&second).is_some());
     assert!(matches!(test.decision(&second), CandidateDecision::Holds { slot: 0, .. }));
@@ -82,7 +82,7 @@ fn a_holder_is_replaced_only_after_it_was_silent_for_its_lease() {
     let (holder, next) = (test.candidate("a", 0), test.candidate("b", 0));
     let token = test.take(&holder).unwrap();
     test.pass(LEASE * 3);
-    // A new instance observes the heartbeat for the first time, however long the session has been silent.
+    // A new instance has not observed the heartbeat before, so it must wait, however long the session has been silent.
     test.proxy = ProxyCandidate::default();
     let CandidateDecision::Wait { until: Some(at), ask: None } = test.decision(&next) else {
         panic!("it was not observed yet")

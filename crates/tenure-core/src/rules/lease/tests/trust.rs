@@ -38,7 +38,7 @@ fn an_error_never_extends_trust() {
 #[test]
 fn trust_expires_by_itself() {
     let mut test = TestElections::campaigning(1);
-    // No tick, no response, no event: the process is suspended.
+    // The process is suspended: it gets no tick, no response and no event.
     test.now = test.processes[0].machine.trusted_until();
     assert_eq!(test.leads(0), None);
     assert_eq!(test.event_count(0, |e| matches!(e, LeaseEvent::Lost { .. })), 0);

@@ -79,7 +79,7 @@ impl Reader<'_> {
     fn until(&mut self, field: Field, start: usize, least: u32) -> Result<u32, CronError> {
         let mut most = self.value(field)?;
         if field == Field::DayOfWeek && most == 0 {
-            // A week that ends on Sunday, as in SAT-SUN.
+            // Sunday ends the week in a range such as `SAT-SUN`.
             most = if least == 0 { 0 } else { 7 };
         }
         if most < least {

@@ -1,4 +1,4 @@
-//! The next, the last and the number of an expression's local times in a range, in milliseconds.
+//! The next time, the last time and the number of times of an expression in a range of local milliseconds.
 //!
 //! The search does not step through single times. It finds the next time field by field and counts days by months, so
 //! a search over decades takes one step per month.
@@ -157,7 +157,7 @@ impl Cron {
     }
 }
 
-/// Milliseconds as seconds, rounded up, so that comparisons with "before" stay valid.
+/// Converts milliseconds to seconds, rounding up, so that a comparison with an exclusive bound stays valid.
 fn seconds(ms: i64) -> i64 {
     -(-ms).div_euclid(1_000)
 }

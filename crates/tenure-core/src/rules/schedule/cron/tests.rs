@@ -115,10 +115,10 @@ fn weekdays_nearest_to_a_day_stay_in_their_month() {
     // 15 August 2026 is a Saturday, 15 February a Sunday.
     assert_eq!(days("0 0 15W 8 *", 1), ["2026-08-14"]);
     assert_eq!(days("0 0 15W 2 *", 1), ["2026-02-16"]);
-    // 1 August is a Saturday, so the nearest within the month is Monday; 1 February a Sunday.
+    // 1 August is a Saturday and 1 February a Sunday; the nearest weekday within the month is the Monday after.
     assert_eq!(days("0 0 1W 8 *", 1), ["2026-08-03"]);
     assert_eq!(days("0 0 1W 2 *", 1), ["2026-02-02"]);
-    // 31 May is a Sunday: Friday; 31 October a Saturday.
+    // 31 May is a Sunday and 31 October a Saturday; the nearest weekday within the month is the Friday before.
     assert_eq!(days("0 0 31W 5,10 *", 2), ["2026-05-29", "2026-10-30"]);
     assert_eq!(days("0 0 LW 1,2,5,10 *", 4), ["2026-01-30", "2026-02-27", "2026-05-29", "2026-10-30"]);
     assert_eq!(days("0 0 1W,15W 8 *", 2), ["2026-08-03", "2026-08-14"]);

@@ -119,8 +119,8 @@ pub(super) struct NackRequest {
     /// Event id.
     #[schema(value_type = u64)]
     event_id: EventId,
-    /// Attempt as pulled. With it a repeated request counts once; without it the request counts whenever the
-    /// event is due.
+    /// `attempt` of the pulled event. With it, a repeated request counts once. Without it, every request
+    /// counts while the event is due.
     attempt: Option<u32>,
     /// Error text; a long text is truncated.
     error: String,

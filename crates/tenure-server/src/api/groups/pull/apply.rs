@@ -43,7 +43,7 @@ impl<'a> AckContext<'a> {
         let assignment = read_assignment(app, group).await?;
         let ends = app.store.partition_offsets(&group.topic).await?.unwrap_or_default();
         let ends = ends.into_iter().map(|ends| (ends.partition, ends.end_offset)).collect();
-        // Lost partitions need no state.
+        // The state of a lost partition is not needed: its acknowledgement is not committed.
         let held = |named: &AckPartition| {
             assignment.partition_leases.iter().find(|ack_partition| {
                 ack_partition.partition == named.partition && ack_partition.token == named.token
@@ -85,7 +85,8 @@ impl<'a> AckContext<'a> {
         self.parked_events.get(&partition).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Commit for an acknowledged partition.
+    /// Convert the acknowledgement of a partition into a commit. Fails if the offset is beyond the end of the
+    /// partition, or if a failed event was not pulled from it.
     pub(super) async fn commit(
         &self,
         known: &PartitionLease,
@@ -112,8 +113,8 @@ impl<'a> AckContext<'a> {
         already.extend(withheld);
         let failure = |event: &EventId| failed.iter().find(|failure| failure.event_id == *event);
         let again = |event: &EventId| retried.iter().find(|event_again| event_again.event_id == *event);
-        // Only the first event of a key is delivered when it is due. Events that were processed, dropped or
-        // died meanwhile stay as they are, and so do earlier attempts.
+        // Only the first event of a key is delivered when it is due. Skip reports about earlier attempts, and
+        // about events that were processed, dropped or became dead letters meanwhile.
         for first in parked_keys.iter().filter(|first| first.retry_in_ms == Some(0)) {
             if again(&first.event_id).is_some_and(|event_again| event_again.attempt > first.attempts) {
                 let how = failure(&first.event_id)
@@ -197,7 +198,8 @@ impl<'a> AckContext<'a> {
         Err(invalid_value("failed", detail).remedy("send it with its own partition and the pulled offset"))
     }
 
-    /// Commit for a failed event, and its resulting state.
+    /// Convert the failure of one event into commits, and return them with its resulting state. Returns no
+    /// commit if the failure was reported before.
     pub(super) async fn failure(
         &self,
         known: &PartitionLease,

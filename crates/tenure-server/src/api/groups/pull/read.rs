@@ -21,11 +21,12 @@ pub(super) struct GatheredEvents {
     pub(super) partition_leases: Vec<PulledPartition>,
     /// Delay until the next parked event is due.
     pub(super) due_in_ms: Option<u64>,
-    /// Whether events were only parked, so that more may follow.
+    /// Whether a partition only had events that were parked now; a further read may find more.
     pub(super) again: bool,
 }
 
-/// Collect the events of the member's partitions.
+/// Collect the events to deliver to a member: first the due parked events of its partitions, then new events,
+/// up to `max` in total. Events behind a parked event of their key are parked in the store, not delivered.
 pub(super) async fn read_events(
     app: &App,
     join: &JoinGroupRequest,
@@ -88,8 +89,8 @@ pub(super) async fn read_events(
                 .partition(|event| parked.has(event));
             let offset = events[events.len() - 1].offset;
             // Park events that wait behind others now: the client does not know them, and their key may be
-            // free by the time of the acknowledgement. The committed offset advances to the first delivered
-            // event.
+            // free by the time of the acknowledgement. The committed offset advances to just before the first
+            // delivered event.
             let parked_events =
                 behind.into_iter().map(|event| park(event, ParkedEventState::Waiting)).collect();
             let first_delivered = new.first().map_or(Offset::MAX, |event| event.offset);

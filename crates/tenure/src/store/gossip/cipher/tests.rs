@@ -94,7 +94,7 @@ fn other_secrets_and_other_clusters_are_dropped() {
     let mut foreign = DatagramCipher::new(&secrets(SECRET), "staging", draw).unwrap();
     assert_eq!(b.open(&part(&mut other_cluster, &b.process_nonce.clone(), b"x")), Err(DropReason::Forged));
     assert_eq!(b.open(&part(&mut foreign, &b.process_nonce.clone(), b"x")), Err(DropReason::Foreign));
-    // Also if it carries our cluster mark.
+    // With our cluster mark it is dropped too, because its key was derived from another cluster name.
     foreign.cluster = b.cluster;
     assert_eq!(b.open(&part(&mut foreign, &b.process_nonce.clone(), b"x")), Err(DropReason::Forged));
 }

@@ -18,7 +18,7 @@ use super::super::{PostgresStore, QUERIES, get};
 use super::group as key_of;
 use super::publish::numbers;
 
-/// Commits a partition in the transaction on this connection, together with everything else in it. After
+/// Commit a partition in the transaction on this connection, together with everything else in it. After
 /// [`CommitResult::LeaseLost`] roll back: another member may process these events.
 ///
 /// The lease stays locked until the transaction ends, and no other member takes it before. The rest of the transaction is
@@ -33,7 +33,7 @@ pub async fn commit_partition(
     committed.into_iter().next().ok_or_else(|| unexpected_response("a commit", "no result"))
 }
 
-/// Commits several partitions, with one result for each.
+/// Commit several partitions, with one result for each.
 pub async fn commit_partitions(
     conn: &mut PgConnection,
     commits: &[PartitionCommit],
@@ -62,11 +62,11 @@ impl PostgresStore {
     }
 }
 
-/// Whether commits were sent one by one or together.
+/// How the commits of a message were sent, which determines how to read the response.
 enum CommitForm {
-    /// One statement for each, in the order of the partitions: the indexes of the commits.
+    /// One statement for each commit. The list has the index of the commit of each statement.
     OneByOne(Vec<usize>),
-    /// This number of commits in one statement.
+    /// One statement for all commits; the value is their number.
     Together(usize),
 }
 

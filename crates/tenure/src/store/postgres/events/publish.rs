@@ -17,7 +17,7 @@ use super::super::work::texts;
 use super::super::{PostgresStore, QUERIES, get};
 use super::topic as key_of;
 
-/// Publishes events in the transaction on this connection. If it commits, the events exist, those of one partition are
+/// Publish events in the transaction on this connection. If it commits, the events exist, those of one partition are
 /// delivered together, and waiting consumers are notified. Takes no lock before the commit. Works behind a pooler in
 /// transaction mode.
 pub async fn publish(
@@ -118,7 +118,7 @@ impl Columns {
         let token = |event: &NewEvent| event.leader_token.map(|token| to_bigint(token.as_u64()));
         Columns {
             hashes: numbers(events.clone().map(|event| event.key.as_deref().map(|key| key_hash(key).into()))),
-            types: texts(events.clone().map(|event| Some(event.kind.as_str()))),
+            types: texts(events.clone().map(|event| Some(event.event_type.as_str()))),
             keys: some_texts(events.clone().map(|event| event.key.as_deref())),
             payloads: some_texts(events.clone().map(json)),
             binary_payloads: some_texts(binary_payloads.iter().map(Option::as_deref)),
@@ -160,7 +160,7 @@ fn publish_one_message<'q>(
         namespace,
         name,
         event.key.as_deref().map_or(Value::Null, |key| key_hash(key).into()),
-        event.kind.as_str().into(),
+        event.event_type.as_str().into(),
         event.key.as_deref().into(),
         payload.into(),
         binary.as_deref().into(),
@@ -214,7 +214,7 @@ fn too_large(row: &PgRow, max: i64, events: &[NewEvent]) -> Result<PublishError,
     Ok(PublishError::TooLarge { place, bytes, most: number(max, "a length")? })
 }
 
-/// Parses a PostgreSQL array literal of numbers.
+/// Parse a PostgreSQL array literal of numbers.
 fn parse_array<T: FromStr<Err = ParseIntError>>(list: Option<&str>) -> Result<Vec<T>, StoreError> {
     let list = list.unwrap_or_default().trim_start_matches('{').trim_end_matches('}');
     let numbers = list.split(',').filter(|number| !number.is_empty()).map(str::parse);

@@ -31,14 +31,14 @@ impl PostgresStore {
         let message = Message::new(&self.queries).then("event_read", &values)?;
         let rows = self.shared.events.run(message).await?;
         let mut events = rows.iter().map(event).collect::<Result<Vec<_>, _>>()?;
-        // The server returns them in order; this does not depend on its plans.
+        // Sort here too, so that the order does not depend on the query plan of the server.
         let index: BTreeMap<u32, usize> =
             read.after.iter().map(|(partition, _)| *partition).zip(0..).collect();
         events.sort_by_key(|event| (index.get(&event.partition).copied(), event.offset, event.id));
         Ok(events)
     }
 
-    /// Registers a waiter. A publisher checks for waiters a little before it commits and would not notify a waiter that
+    /// Register a waiter. A publisher checks for waiters a little before it commits and would not notify a waiter that
     /// registers in between. So this call waits, for a short time, for the commits in progress: the read that follows sees
     /// their events.
     pub(super) async fn register_waiter(&self, key: &TopicKey) -> Result<(), StoreError> {

@@ -21,7 +21,7 @@ use super::{MAX_ATTEMPTS, keeps_changing, key_of};
 /// Maximum number of orphaned ticks that one transaction deletes.
 const PRUNE_BATCH: u32 = 10_000;
 
-/// A schedule row that a change is decided from.
+/// The stored state of a schedule from which a change is computed.
 pub(super) struct StoredSchedule {
     pub(super) version: u64,
     pub(super) definition: ScheduleDefinition,
@@ -34,7 +34,7 @@ pub(super) struct StoredSchedule {
 }
 
 impl StoredSchedule {
-    /// Whether it has this version and next tick, and is not paused.
+    /// Whether the schedule has this version and next tick, and is not paused.
     pub(super) fn is_current(&self, version: u64, next_tick_at_ms: i64) -> bool {
         self.version == version && self.next_tick_at_ms == Some(next_tick_at_ms) && !self.paused
     }
@@ -121,8 +121,8 @@ impl PostgresStore {
             is_paused.into(),
             definition.as_str().into(),
             (revised.definition.overlap_policy != OverlapPolicy::Allow).into(),
-            optional(revised.progress.map(|progress| progress.next_tick_at_ms)),
-            optional(revised.progress.and_then(|progress| progress.last_tick_at_ms)),
+            optional(revised.tick_state.map(|progress| progress.next_tick_at_ms)),
+            optional(revised.tick_state.and_then(|progress| progress.last_tick_at_ms)),
             optional(revised.due_ms),
             set.secret.as_deref().into(),
             set.source.as_deref().into(),
@@ -141,7 +141,7 @@ impl PostgresStore {
         }))
     }
 
-    /// Rejects a definition whose first tick the target would reject, while the operator can correct it.
+    /// Reject a definition whose first tick the target would reject, while the operator can correct it.
     async fn check_target(
         &self,
         key: &ScheduleKey,
@@ -173,7 +173,7 @@ impl PostgresStore {
         Ok(deleted)
     }
 
-    /// Deletes the ticks of deleted schedules in batches. The schedule is deleted already: if this fails, the scheduler
+    /// Delete the ticks of deleted schedules in batches. The schedule is deleted already: if this fails, the scheduler
     /// continues.
     async fn prune_orphaned_ticks(&self) {
         loop {

@@ -49,7 +49,7 @@ impl PostgresStore {
                 Err(error) => fired[index] = FireOutcome::Rejected(error.message),
             }
         }
-        // In one order, so that two calls with the same schedules do not deadlock.
+        // Lock schedules in the order of their names, so that two calls with the same schedules do not deadlock.
         order.sort_by(|a, b| fire.firings[*a].key.cmp(&fire.firings[*b].key));
         let firings: Vec<&ScheduleFiring> = order.iter().map(|index| &fire.firings[*index]).collect();
         let mut ticks = TickColumns::default();
@@ -62,7 +62,8 @@ impl PostgresStore {
         let rows = self.shared.calls.run(message).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         for (firing, fired) in fire.firings.iter().zip(&mut fired) {
-            // Invalid firings were not sent. They are stale if the stored state differs.
+            // Firings that failed validation were not sent to the server. Report them as stale if the stored state
+            // differs.
             if matches!(fired, FireOutcome::Rejected(_)) && !self.is_current(firing).await? {
                 *fired = FireOutcome::Stale;
             }
@@ -79,7 +80,7 @@ impl PostgresStore {
         Ok(Some(fired))
     }
 
-    /// Whether the stored state of a schedule is the one that the firing was decided from.
+    /// Whether the stored state of a schedule is still the state from which the firing was planned.
     async fn is_current(&self, firing: &ScheduleFiring) -> Result<bool, StoreError> {
         let stored = self.stored(&firing.key).await?;
         Ok(stored.is_some_and(|stored| stored.is_current(firing.version, firing.next_tick_at_ms)))
@@ -100,7 +101,8 @@ impl PostgresStore {
     }
 }
 
-/// The message of a firing: a limit by the lease of the scheduler, then everything in one statement.
+/// The message of a firing. Its first statement limits the transaction to the lease of the scheduler; the second one
+/// fires.
 fn fire_message<'q>(
     message: Message<'q>,
     fire: &FireRequest,
@@ -185,8 +187,8 @@ fn rejected(row: &PgRow, ticks: &TickColumns<'_>) -> Result<Vec<(usize, String)>
     Ok(rejected)
 }
 
-/// Decodes a due schedule. Logs and skips one that cannot be decoded, such as one that a newer program wrote, so that the
-/// others fire.
+/// Decode a due schedule. If it cannot be decoded, for example because a newer program wrote it, log this and skip
+/// it, so that the other schedules fire.
 fn decode_or_skip(row: &PgRow) -> Option<DueRow> {
     due(row)
         .inspect_err(|error| {

@@ -13,7 +13,7 @@ use tenure_core::port::{ScheduleFiring, ScheduleKey};
 pub(in super::super) struct ScheduleIds(Mutex<HashMap<ScheduleKey, (u64, i64)>>);
 
 impl ScheduleIds {
-    /// Replaces all entries.
+    /// Replace all entries.
     pub(super) fn replace(&self, ids: HashMap<ScheduleKey, (u64, i64)>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = ids;
     }

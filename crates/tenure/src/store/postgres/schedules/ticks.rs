@@ -35,7 +35,7 @@ pub(super) struct TickColumns<'a> {
 }
 
 impl<'a> TickColumns<'a> {
-    /// Adds a tick of the firing with this index.
+    /// Add a tick of the firing with this index.
     pub(super) fn push(&mut self, firing: i64, tick: &'a FiringTick) {
         self.firings.push(firing);
         self.tick_times.push(tick.tick_at_ms);
@@ -70,7 +70,7 @@ impl<'a> TickColumns<'a> {
         Some((self.topics.all.get(topic)?, self.events.get(at)?))
     }
 
-    /// Encodes the columns as array literals.
+    /// Encode the columns as array literals.
     pub(super) fn encode(&self) -> Result<TickArgs, StoreError> {
         let any_event = !self.events.is_empty();
         let any_task = !self.tasks.is_empty();
@@ -151,7 +151,7 @@ impl TickArgs {
     }
 }
 
-/// Rejects an invalid effect. `max_bytes` is the payload limit of its topic, if known.
+/// Reject an invalid effect. `max_bytes` is the payload limit of its topic, if known.
 pub(super) fn check_effect(effect: &TickEffect, max_bytes: Option<u64>) -> Result<(), StoreError> {
     match effect {
         TickEffect::Event { event, .. } => {

@@ -17,8 +17,8 @@ use super::stream::Stream;
 use super::tls;
 use crate::runtime::random;
 
-/// Connects to the first host that answers and matches `target_session_attrs`. Returns the connection and the index of that
-/// host in the configuration. `within` limits the attempt at each host.
+/// Connect to the first host that answers and matches `target_session_attrs`. Returns the connection and the index of
+/// that host in the configuration. `within` limits the attempt at each host.
 ///
 /// A failed authentication ends the attempt, as in libpq; other hosts are tried only if a server cannot be reached.
 pub(in super::super) async fn connect(
@@ -158,7 +158,7 @@ async fn scram(connection: &mut Connection, password: String) -> Result<(), PgEr
     }
 }
 
-/// Rejects a server that does not match `target_session_attrs`.
+/// Reject a server that does not match `target_session_attrs`.
 async fn check(connection: &mut Connection, wanted: SessionAttrs) -> Result<(), PgError> {
     if wanted == SessionAttrs::Any {
         return Ok(());

@@ -44,7 +44,7 @@ pub(in super::super) struct Connection {
     /// The prepared statements of this connection, with their columns once those are known.
     prepared: HashMap<String, Option<Columns>>,
     notifications: VecDeque<String>,
-    /// Whether a byte of the last call was sent, and whether a message of its response arrived.
+    /// `sent`: whether a byte of the last call was sent. `answered`: whether a message of its response arrived.
     sent: bool,
     answered: bool,
 }
@@ -91,7 +91,7 @@ impl Connection {
         !self.sent || (!self.answered && error.is_termination())
     }
 
-    /// Runs statements in one flush and returns the rows of those that are not discarded. The statements are one
+    /// Run statements in one flush and return the rows of those that are not discarded. The statements are one
     /// transaction: an implicit one, or the one that they begin and end.
     ///
     /// `process`: the first statement that returns a row has the server's process id in its first column.
@@ -164,7 +164,7 @@ impl Connection {
         failed.map_or(Ok(all), Err)
     }
 
-    /// Writes the messages of a call into the buffer.
+    /// Write the messages of a call into the buffer.
     fn encode(&mut self, statements: &[Statement<'_>]) -> Result<Vec<Expected>, PgError> {
         self.output.clear();
         let named = self.direct == Some(true);
@@ -210,7 +210,7 @@ impl Connection {
         Ok(expected)
     }
 
-    /// Sends SQL without values by the simple protocol, and returns the rows of each of its statements.
+    /// Send SQL without values by the simple protocol, and return the rows of each of its statements.
     pub(in super::super) async fn simple(&mut self, sql: &str) -> Result<Vec<Vec<PgRow>>, PgError> {
         self.send(|buffer| frontend::query(sql, buffer)).await?;
         let (mut known, mut rows, mut all, mut failed) = (None, Vec::new(), Vec::new(), None);
@@ -248,7 +248,7 @@ impl Connection {
         row.try_get(0).map_err(|_| unexpected())
     }
 
-    /// Waits for a notification and returns its payload. May be dropped and called again.
+    /// Wait for a notification and return its payload. May be dropped and called again.
     pub(in super::super) async fn notification(&mut self) -> Result<String, PgError> {
         loop {
             if let Some(payload) = self.notifications.pop_front() {
@@ -260,7 +260,7 @@ impl Connection {
         }
     }
 
-    /// Sends one message.
+    /// Send one message.
     pub(super) async fn send(
         &mut self,
         write: impl FnOnce(&mut BytesMut) -> io::Result<()>,
@@ -270,7 +270,7 @@ impl Connection {
         self.transmit().await
     }
 
-    /// Sends the buffer.
+    /// Send the buffer.
     async fn transmit(&mut self) -> Result<(), PgError> {
         (self.sent, self.answered) = (false, false);
         let mut output = self.output.split();

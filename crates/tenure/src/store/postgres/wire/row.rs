@@ -32,9 +32,9 @@ impl fmt::Display for ColumnError {
 
 /// A type that a column can be decoded into.
 pub(in super::super) trait Column<'r>: Sized {
-    /// Reads the text form; `None` is SQL's NULL.
+    /// Read the text form; `None` is SQL's NULL.
     fn from_text(text: Option<&'r str>) -> Result<Self, String>;
-    /// Reads a column of a row of the user's connection.
+    /// Read a column of a row of the user's connection.
     fn from_user(row: &'r sqlx::postgres::PgRow, index: usize) -> Result<Self, String>;
 }
 
@@ -69,7 +69,7 @@ impl PgRow {
         ColumnIndex::find(&name, self).is_some()
     }
 
-    /// Reads a column by position or name.
+    /// Read a column by position or name.
     pub(in super::super) fn try_get<'r, T: Column<'r>>(
         &'r self,
         index: impl ColumnIndex,

@@ -18,7 +18,7 @@ use tokio_rustls::client::TlsStream;
 use super::super::error::PgError;
 use super::super::options::{RootCertificates, SslMode, Tls};
 
-/// Performs the handshake with a server that has agreed to TLS.
+/// Perform the handshake with a server that has agreed to TLS.
 pub(super) async fn handshake(
     stream: TcpStream,
     host: &str,

@@ -48,7 +48,7 @@ impl PostgresStore {
         };
         let started = now();
         let start = self.shared.claim_cursors.start(&batch.queue, started);
-        // Strict order cannot use cursors: the first task of all comes next.
+        // The broker assigns in strict order, so it must start at the first ready task and cannot use cursors.
         let full_scan = start.full_scan || leader.is_some();
         let values = [
             batch.queue.namespace.as_str().into(),
@@ -75,7 +75,8 @@ impl PostgresStore {
     }
 }
 
-/// Merges adjacent requests that differ only in their limits. Returns the groups, and the group and limit of each request.
+/// Merge adjacent requests that differ only in their limits. Returns the groups, and for each request its group and
+/// limit.
 fn merge_adjacent(requests: &[ClaimRequest]) -> (Vec<WorkerClaimArg<'_>>, Vec<(usize, usize)>) {
     let mut groups: Vec<WorkerClaimArg<'_>> = Vec::new();
     let mut limits = Vec::with_capacity(requests.len());
@@ -104,7 +105,7 @@ fn merge_adjacent(requests: &[ClaimRequest]) -> (Vec<WorkerClaimArg<'_>>, Vec<(u
     (groups, limits)
 }
 
-/// Distributes the tasks of each group to its requests, in order.
+/// Distribute the tasks of each group to its requests, in order.
 fn distribute(
     groups: BTreeMap<usize, Vec<(ReadyKey, ClaimedTask)>>,
     limits: &[(usize, usize)],

@@ -65,7 +65,7 @@ impl ClaimCursors {
             .last_full_scan
             .is_none_or(|last| now.since(last) >= FULL_SCAN_INTERVAL.max(queue.scan_time.saturating_mul(10)));
         if full_scan {
-            // Concurrent claims need not scan as well.
+            // Set at the start of the scan, so that concurrent claims do not scan as well.
             queue.last_full_scan = Some(now);
         }
         let cursors: Vec<String> = queue
@@ -81,8 +81,8 @@ impl ClaimCursors {
         }
     }
 
-    /// Stores the last task that a claim got of each set of requirements, and the time up to which it made scheduled tasks
-    /// ready. `full_scan`: the duration of the full scan, if the claim made one.
+    /// Store the last task that a claim got for each set of requirements, and the time up to which it made scheduled
+    /// tasks ready. `full_scan`: the duration of the full scan, if the claim made one.
     pub(super) fn end(
         &self,
         queue: &QueueKey,

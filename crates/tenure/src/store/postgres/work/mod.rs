@@ -7,9 +7,9 @@
 //! **Locks.** A claim locks tasks with `SKIP LOCKED` and never waits for one. Other calls that change several tasks lock
 //! them in the order of their ids, parents before children. The lock of the table `claim_lock`, which claims share, guards
 //! the mode of a queue. A row of `concurrency_locks` guards a concurrency key; claims only try to lock it. All of these
-//! locks need rights on tables. Two kinds of advisory locks remain, which any role that may connect can take: 8368, of a
-//! session whose connection's end ends the session (if another client holds it, a takeover waits for the whole lease), and
-//! that of migrations.
+//! locks need rights on tables. Any role that may connect can take advisory locks, so only two kinds are used: class
+//! 8368 for sessions with takeover mode `connection` (if another client holds such a lock, a takeover waits for the
+//! whole lease), and one lock for migrations.
 
 mod admin;
 mod claim;

@@ -222,7 +222,7 @@ fn pool(key: &PoolKey) -> [Value<'_>; 2] {
     [key.namespace.as_str().into(), key.name.as_str().into()]
 }
 
-/// Computes the current priority of a waiting request.
+/// Compute the current priority of a waiting request.
 fn set_priority(view: &mut PoolRequestView, formula: &str, now_at_ms: i64) {
     if view.state == PoolRequestState::Waiting {
         let inputs = PriorityInputs::of(&view.request, view.created_at_ms, now_at_ms);

@@ -13,7 +13,7 @@ use super::super::store::number;
 use super::super::wire::PgRow;
 use super::super::{QUERIES, get};
 
-/// Submits tasks in the transaction on this connection. If it commits, the tasks exist and waiting workers are notified.
+/// Submit tasks in the transaction on this connection. If it commits, the tasks exist and waiting workers are notified.
 /// Works behind a pooler in transaction mode.
 pub async fn submit(
     conn: &mut PgConnection,
@@ -25,7 +25,7 @@ pub async fn submit(
     receipts(&rows)
 }
 
-/// The message of a submission. `own`: in a transaction of the library, which ends with it.
+/// The message of a submission. `own`: whether it runs in its own transaction instead of the caller's.
 pub(super) fn submit_message<'q>(
     message: Message<'q>,
     submission: &Submission,

@@ -201,7 +201,7 @@ async fn insert(
             .bind(event.leader_token.map(|token| number(token.as_u64())))
             .bind(event.key.as_deref())
             .bind(event.idempotency_key.as_deref())
-            .bind(&event.kind)
+            .bind(&event.event_type)
             .bind(if event.headers.is_empty() { "{}".to_owned() } else { json(&event.headers)? });
         put = match &event.payload {
             Payload::Json(json) => put.bind(json.as_str()),

@@ -19,9 +19,10 @@ FROM tenure_leases l
 WHERE l.namespace = 'tenure' AND l.election = 'scheduler' AND l.slot = 0 AND l.session = ?1 AND l.token = ?2;
 
 -- name: schedule_state_get
--- The schedules among these that are unchanged since they were read. Values: index, namespace, name, version, next tick, first tick that
--- fires. has_later_ticks: that tick or a later one was decided before, for example because a clock was set back and the schedule was
--- defined again. One row; the Rust code repeats the values for several schedules.
+-- The schedules among these that are unchanged since they were read. Values: index, namespace, name, version, next
+-- tick, first tick that fires. has_later_ticks: that tick or a later one already has a row, for example because a
+-- clock was set back and the schedule was defined again. One row; the Rust code repeats the values for several
+-- schedules.
 SELECT v.column1 AS list_index, s.id,
        EXISTS (SELECT 1 FROM tenure_ticks t WHERE t.schedule_id = s.id AND t.tick_at_ms >= v.column6 AND t.manual = 0) AS has_later_ticks
 FROM (VALUES (?, ?, ?, ?, ?, ?)) v

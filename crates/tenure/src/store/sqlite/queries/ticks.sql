@@ -2,7 +2,7 @@
 -- where the planner may choose a longer one.
 
 -- name: tick_find
--- The ticks among these, [schedule_id, tick_at_ms], that were decided before.
+-- The ticks among these, [schedule_id, tick_at_ms], that already have a row: fired, skipped or overlapped.
 SELECT j.key AS list_index FROM json_each(?1) j
 CROSS JOIN tenure_ticks t ON t.schedule_id = j.value ->> 0 AND t.tick_at_ms = j.value ->> 1 AND t.manual = 0;
 

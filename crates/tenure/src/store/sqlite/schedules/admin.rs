@@ -76,8 +76,8 @@ impl SqliteStore {
         let first = effect(&key, &revised.definition, tx.wall_ms, TickCause::Schedule, None, None);
         tx.topics_of([&first].into_iter()).await?.check(&first)?;
         let (next_tick_at_ms, last_tick_at_ms) = (
-            revised.progress.map(|progress| progress.next_tick_at_ms),
-            revised.progress.and_then(|progress| progress.last_tick_at_ms),
+            revised.tick_state.map(|progress| progress.next_tick_at_ms),
+            revised.tick_state.and_then(|progress| progress.last_tick_at_ms),
         );
         let definition = json(&revised.definition)?;
         let Some(stored) = stored else {

@@ -19,7 +19,7 @@ use super::{CallError, json, number};
 #[derive(Clone, Copy)]
 struct CurrentSchedule {
     id: i64,
-    /// Whether the first tick to fire or a later one was decided before.
+    /// Whether the first tick to fire, or a later one, already has a row: it was fired, skipped or overlapped.
     has_later_ticks: bool,
 }
 
@@ -93,7 +93,7 @@ impl FireWrites {
             return;
         }
         let (mut fired, mut overlapped) = (0, 0);
-        // A tick that was decided before never fires again, even if the next tick was set back.
+        // A tick that already has a row never fires again, even if the next tick of the schedule was set back.
         for tick in firing.ticks.iter().filter(|tick| !decided.contains(&(id, tick.tick_at_ms))) {
             let mut row = TickRow::new(id, tick.tick_at_ms, tick.due_at_ms, TickCause::Schedule);
             match &tick.effect {
@@ -165,7 +165,8 @@ impl WriteTransaction<'_> {
         Ok(current)
     }
 
-    /// The ticks of these firings that were decided before. Usually no schedule needs the search.
+    /// The ticks of these firings that already have a row: fired, skipped or overlapped. Searches only the schedules
+    /// with `has_later_ticks`, which are rare.
     async fn decided_ticks(
         &mut self,
         firings: &[ScheduleFiring],

@@ -79,7 +79,7 @@ BEGIN
                     WHEN stored.table_oid IS DISTINCT FROM table_oid_ THEN 'other tables'
                     WHEN stored.row_xmin IS DISTINCT FROM row_xmin_ THEN 'restored' END;
     IF reason_ IS NOT NULL THEN
-        -- Also greater than the epoch of every token in the tables, however they got here.
+        -- The new epoch must also exceed the epoch of every token in the tables, wherever these rows come from.
         stored.epoch := greatest(tenure.next_epoch(stored.epoch),
             (SELECT max(coalesce(l.own_token, l.token) >> 40) + 1 FROM tenure.leases l));
     END IF;

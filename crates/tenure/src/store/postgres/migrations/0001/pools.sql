@@ -168,8 +168,8 @@ BEGIN
 END
 $$;
 
--- Ends requests whose session or time has ended, notifies pools whose resources finished their cooldown, and prunes old
--- requests.
+-- Ends requests whose session ended or whose time is over, notifies pools whose resources finished their cooldown,
+-- and prunes old requests.
 CREATE FUNCTION tenure.maintain_pools(
     clock_ timestamptz, now_ timestamptz, max_count integer, OUT released bigint, OUT has_more boolean
 ) LANGUAGE plpgsql VOLATILE AS $$

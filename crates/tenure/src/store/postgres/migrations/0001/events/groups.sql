@@ -289,10 +289,12 @@ BEGIN
 END
 $$;
 
--- Commits one partition in the caller's transaction. False, and nothing changed, if the lease is not held under this token. The
--- lease stays locked until the transaction ends, so that no other member takes it before. Processed events: ids and offsets.
--- Parked events: ids, offsets, failed attempts (0: the event waits behind another one), delay before the next attempt (null:
--- none, the event is dead) and errors. Settled events, which were parked before: the same; processed if `attempts` is null.
+-- Commits one partition in the caller's transaction. Returns false and changes nothing if the lease is not held under
+-- this token. The lease stays locked until the transaction ends, so that no other member takes it before. Arrays:
+--   * Processed events: ids and offsets.
+--   * Parked events: ids, offsets, failed attempts (0: the event waits behind another one), delay before the next
+--     attempt (null: the event is dead) and errors.
+--   * Settled events, which were parked before: ids, attempts (null: the event is processed), delays and errors.
 CREATE FUNCTION tenure.commit_partition(
     in_group integer, in_partition integer, in_token bigint, in_offset bigint, processed_ids bigint[],
         processed_offsets bigint[],

@@ -81,7 +81,7 @@ BEGIN
         RETURN;
     END IF;
     IF random() < 0.01 THEN
-        -- Rows that two concurrent transactions left behind.
+        -- Delete rows that are not the last one of their topic: two concurrent transactions may leave them.
         DELETE FROM tenure.topic_waiters WHERE ctid = ANY (ARRAY(
             SELECT w.ctid FROM tenure.topic_waiters w
             WHERE EXISTS (SELECT FROM tenure.topic_waiters l WHERE l.topic_id = w.topic_id AND l.seq > w.seq)
@@ -118,7 +118,7 @@ BEGIN
     END LOOP;
     PERFORM tenure.prune_orphaned_events(max_count);
     IF random() < 0.01 THEN
-        -- Not with the topic: its deletion would wait for all publishers.
+        -- The deletion of a topic does not delete these rows, because it would have to wait for all publishers.
         DELETE FROM tenure.topic_partitions WHERE ctid = ANY (ARRAY(
             SELECT s.ctid FROM tenure.topic_partitions s WHERE NOT EXISTS (SELECT FROM tenure.topics t WHERE t.id = s.topic_id)
             LIMIT max_count FOR UPDATE SKIP LOCKED));

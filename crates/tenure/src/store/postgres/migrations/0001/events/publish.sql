@@ -8,17 +8,21 @@
 -- partition, in any snapshot, sees every smaller offset that will ever exist. A plain sequence does not guarantee that: 5 may
 -- be committed after 6, and a reader that has read up to 6 never sees 5.
 --
--- A deferred constraint trigger takes the lock at the end of the transaction, so that a long transaction blocks no other
--- publisher. The first row that fires assigns the offsets of all events of its transaction, with the locks taken in one order,
--- so that transactions do not deadlock. `transaction_id` identifies these rows: it is the id of the first event, and the
--- transaction-local setting tenure.publish_transaction keeps it. A rollback to a savepoint restores the setting. `X:N`: one
--- call with one event, so that this row is all; `X:N+`: more events. X is the id of the transaction: a value that the session
--- or another transaction has set does not count, since its events would get offsets again. The setting is emptied when the
--- offsets are assigned: a later publication of the transaction (after SET CONSTRAINTS … IMMEDIATE, or in another deferred
--- trigger) starts another transaction_id. Any session can change the setting, so tenure.publish_transaction_id accepts it only
--- if this transaction has inserted a row with that id: events of two transactions never share a transaction_id, whatever a
--- client sets. SET CONSTRAINTS … IMMEDIATE takes the locks at once and keeps them until the commit. This, a prepared
--- transaction, and a commit that waits for a standby can block other publishers; see tenure.topic_lock_holders_json.
+-- A deferred constraint trigger takes the lock at the end of the transaction, so that a long transaction blocks no
+-- other publisher. The first row that fires the trigger assigns the offsets of all events of its transaction. It
+-- takes the locks in one order, so that transactions do not deadlock.
+--
+-- `transaction_id` identifies the events of one transaction: it is the id of the first event, N. The
+-- transaction-local setting tenure.publish_transaction keeps it as `X:N` if the transaction has one event, and as
+-- `X:N+` if it has more. X is the id of the PostgreSQL transaction: a value that the session or another transaction
+-- has set is ignored, because the events of that transaction would get offsets again. A rollback to a savepoint
+-- restores the setting. When the offsets are assigned, the setting is emptied: a later publication of the transaction
+-- (after SET CONSTRAINTS … IMMEDIATE, or in another deferred trigger) starts another transaction_id. Any session can
+-- change the setting, so tenure.publish_transaction_id accepts a value only if this transaction has inserted a row
+-- with that id. Events of two transactions therefore never share a transaction_id, whatever a client sets.
+--
+-- SET CONSTRAINTS … IMMEDIATE takes the locks at once and keeps them until the commit. This, a prepared transaction,
+-- and a commit that waits for a standby can block other publishers; see tenure.topic_lock_holders_json.
 
 -- The hash of a key, before the modulo by the number of partitions: 32-bit FNV-1a with both halves folded.
 CREATE FUNCTION tenure.key_hash(key text) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
@@ -253,7 +257,7 @@ DECLARE
 BEGIN
     IF setting_ = pg_current_xact_id()::text || ':' || NEW.transaction_id AND NEW.id = NEW.transaction_id THEN
         PERFORM FROM tenure.topic_partitions s WHERE s.topic_id = NEW.topic_id AND s.partition = NEW.partition FOR UPDATE;
-        -- Always true: an expression costs less than a statement.
+        -- This condition is always true. PL/pgSQL evaluates an expression faster than a separate PERFORM.
         IF set_config('tenure.publish_transaction', '', true) = '' THEN
             -- As tenure.next_event_offset, without the call if there is nothing to do.
             INSERT INTO tenure.commit_batches AS u (topic_id, partition, event_offset, transaction_id, first_event_id,
@@ -291,7 +295,7 @@ BEGIN
             AND u.transaction_id = NEW.transaction_id
           AND NEW.id BETWEEN u.first_event_id AND u.last_event_id)
     THEN
-        -- A client has emptied or changed the setting (RESET ALL): events that were published before are not lost.
+        -- A client has emptied or changed the setting (RESET ALL): assign offsets to the events that have none.
         PERFORM tenure.assign_offsets(NEW.transaction_id, true);
     END IF;
     RETURN NULL;
@@ -372,11 +376,11 @@ BEGIN
 END
 $$;
 
--- Publishes events, all or nothing, in this transaction. Validates only the topic and the size of payloads. The arrays
--- have one element for each event: hash of the key (null: no key), type, key, payload or binary payload, headers, idempotency
--- key, token of the leader; an array with only nulls may be null. `immediately`: the transaction publishes nothing else, so
--- that the partitions are locked at once, without a trigger. Returns one row for each event in order; or only `index` and
--- `max_bytes` if the event at `index` is too large.
+-- Publishes all events or none, in this transaction. Validates only the topic and the size of payloads.
+--   * The arrays have one element for each event: hash of the key (null: no key), type, key, payload or binary
+--     payload, headers, idempotency key, token of the leader. An array with only nulls may be null.
+--   * `immediately`: the transaction publishes nothing else, so lock the partitions at once, without the trigger.
+-- Returns one row for each event in order; or only `index` and `max_bytes` if the event at `index` is too large.
 CREATE FUNCTION tenure.publish_events(
     in_namespace text, in_topic text, hashes bigint[], types text[], keys text[], payloads text[], binary_payloads bytea[],
     headers_ text[], idempotency_keys text[], tokens bigint[], immediately boolean

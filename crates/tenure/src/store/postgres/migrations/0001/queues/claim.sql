@@ -42,7 +42,7 @@ BEGIN
             contended := true;
             EXIT WHEN in_order;
         ELSIF cardinality(allowed) >= wanted THEN
-            -- Beyond the wanted number: whether its key has room is not known yet.
+            -- Enough tasks are chosen. This task is neither claimed nor blocked; a later claim checks its key.
             NULL;
         ELSIF counts[index] < task.key_limit THEN
             counts[index] := counts[index] + 1;
@@ -177,13 +177,18 @@ END
 $$;
 
 -- Claims tasks of a queue.
--- `authority`: direct, leader or fallback; `leader_session` and `leader_token_` are those of a leader. `requests`: [{name,
--- task_kinds, tags, wanted, session, claim_timeout_ms}], served in order. `cursors`: {"requirements id": [effective_at in ms,
--- task id]}: unless `full_scan`, read the tasks behind these positions first, and those before them only if that does not
--- suffice. Its key "due" is the time (ms) up to which scheduled tasks were made ready.
--- Returns one row for each task, without its kind if `cursors` has its requirements; and a last row with request_index = -1:
--- `refusal` is why nothing was claimed, `next_in_ms` when there may be more tasks, `scanned_all` whether all tasks were read,
--- and `effective_at_ms` the next "due".
+--   * `authority`: direct, leader or fallback; `leader_session` and `leader_token_` are those of a leader.
+--   * `requests`: [{name, task_kinds, tags, wanted, session, claim_timeout_ms}], served in order.
+--   * `cursors`: {"requirements id": [effective_at in ms, task id]}. Its key "due" is the time (ms) up to which
+--     scheduled tasks were made ready.
+--   * `full_scan`: read the tasks from the beginning. Otherwise the call reads the tasks behind the cursors first,
+--     and those before them only if it needs more.
+-- Returns one row for each task, without its kind if `cursors` has its requirements. A last row, with -1 as its
+-- request_index, has:
+--   * `refusal`: why nothing was claimed.
+--   * `next_in_ms`: when there may be more tasks.
+--   * `scanned_all`: whether all tasks were read.
+--   * `effective_at_ms`: the next value of "due".
 CREATE FUNCTION tenure.claim_tasks(
     in_namespace text, in_queue text, authority text, leader_session text, leader_token_ bigint, requests json, cursors jsonb,
     full_scan boolean
@@ -292,7 +297,7 @@ BEGIN
             AND t.run_at IS NOT NULL
           AND t.run_at > promoted_until ORDER BY t.run_at LIMIT 1;
     END IF;
-    -- A little before now: tasks that were committed late are found by the next full scan, and few are late.
+    -- Stay 100 ms behind now, because a task may be committed after its run_at. The next full scan finds later ones.
     promoted_until := least(next_at - interval '1 millisecond', now_ - interval '100 milliseconds');
     token_base := tenure.current_epoch() << 40;
     IF authority = 'leader' OR queue_.rate_count IS NOT NULL OR queue_.max_claimed IS NOT NULL THEN

@@ -1,9 +1,10 @@
 -- Maintenance of queues by the broker, and operations of operators on tasks.
 
--- Recovers claims whose session or time has ended, ends tasks that waited too long, makes due tasks ready and prunes old tasks:
--- at most `max_count` of each. Does nothing unless this session leads tenure/broker under this token; it keeps the lease until
--- the transaction ends. `clock_at_ms`: a lower bound of the server's clock, as the caller knows it; null: unknown, and nothing
--- expires by the clock.
+-- Recovers claims whose session ended or whose time is over, ends tasks that waited too long, makes due tasks ready
+-- and prunes old tasks: at most `max_count` of each. Does nothing unless this session leads tenure/broker under this
+-- token; the lease stays locked until the transaction ends.
+--   * `clock_at_ms`: a lower bound of the server's clock, as the caller knows it. Null: unknown, and nothing expires
+--     by the clock.
 CREATE FUNCTION tenure.maintain_queues(
     in_session text, in_token bigint, clock_at_ms bigint, max_count integer,
     OUT is_leader boolean, OUT recovered bigint, OUT dead bigint, OUT promoted bigint, OUT pruned bigint, OUT released bigint,
@@ -114,7 +115,7 @@ BEGIN
         IF task.has_children THEN
             dead := dead + cardinality(tenure.cascade_to_children(task.id, 'dead', now_));
         END IF;
-        -- A task that became ready under a concurrency key frees its place, as an ended claim does.
+        -- A ready task occupies a place of its concurrency key. Its end frees the place, as the end of a claim does.
         IF task.key IS NOT NULL AND task.state = 'ready' THEN
             keys := keys || jsonb_build_array(jsonb_build_array(task.namespace, task.key));
         END IF;
@@ -140,7 +141,7 @@ BEGIN
     SELECT p.released, maintain_queues.has_more OR p.has_more INTO released, has_more
         FROM tenure.maintain_pools(clock_, now_, max_count) p;
     IF random() < 0.01 THEN
-        -- Rows that two concurrent transactions left behind.
+        -- Delete rows that are not the last one of their queue: two concurrent transactions may leave them.
         DELETE FROM tenure.queue_waiters WHERE ctid = ANY (ARRAY(
             SELECT w.ctid FROM tenure.queue_waiters w
             WHERE EXISTS (SELECT FROM tenure.queue_waiters l WHERE l.namespace = w.namespace AND l.queue = w.queue
@@ -150,7 +151,7 @@ BEGIN
     PERFORM tenure.prune_workers(clock_, max_count);
     PERFORM tenure.prune_requirements(greatest(max_count, 5000), 0.002);
 
-    -- A time has expired when it is past: add one millisecond.
+    -- A row expires one millisecond after its instant.
     next_in_ms := least(
         tenure.to_unix_ms(least(
             (SELECT c.claim_expires_at FROM tenure.tasks c WHERE c.state = 'claimed' AND c.claim_expires_at IS NOT NULL
@@ -193,8 +194,9 @@ EXCEPTION WHEN lock_not_available THEN
 END
 $$;
 
--- Makes the first blocked task of each requirements ready if its concurrency key is below its limit: the call that should have
--- unblocked it failed. Skips requirements that have a ready task with that key.
+-- Makes the first blocked task of each set of requirements ready if its concurrency key is below its limit. Needed if
+-- the call that should have unblocked it failed or skipped it. Skips requirements that have a ready task with that
+-- key.
 CREATE FUNCTION tenure.unblock_missed_tasks(max_count integer, now_ timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
@@ -226,7 +228,7 @@ BEGIN
         CONTINUE WHEN EXISTS (
             SELECT FROM tenure.tasks t WHERE t.concurrency_key = key_ AND t.state = 'ready'
                 AND t.requirements_id = requirements_id_);
-        -- Another transaction counts this key now: the task was not missed.
+        -- Another transaction is claiming or unblocking tasks of this key. The next pass checks it again.
         CONTINUE WHEN NOT tenure.try_lock_concurrency_key(blocked_.namespace, key_);
         IF (SELECT count(*) FROM tenure.tasks t JOIN tenure.queues q ON q.id = t.queue_id
             WHERE t.concurrency_key = key_ AND t.state = 'claimed' AND q.namespace = blocked_.namespace)

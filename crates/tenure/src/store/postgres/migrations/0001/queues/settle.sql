@@ -1,7 +1,8 @@
 -- Settlements: complete, fail, release and heartbeat of claims.
 
--- One claim under each of these concurrency keys has ended (a key may occur several times): makes the first blocked task of
--- each requirements ready. Locks the keys in order, so that two calls do not deadlock.
+-- After claims under these concurrency keys ended (a key occurs once for each claim): for each key and set of
+-- requirements, makes as many of the first blocked tasks ready as claims ended. Locks the keys in order, so that two
+-- calls do not deadlock.
 CREATE FUNCTION tenure.unblock_tasks(in_namespace text, keys text[], now_ timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
@@ -36,8 +37,8 @@ BEGIN
 END
 $$;
 
--- A task is dead or cancelled (`in_state`): gives all tasks that depend on it, directly or not, the same state. Returns their
--- ids.
+-- Gives all tasks that depend on this dead or cancelled task, directly or not, the same state (`in_state`). Returns
+-- their ids.
 CREATE FUNCTION tenure.cascade_to_children(in_task bigint, in_state text,
     now_ timestamptz) RETURNS bigint[] LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off
@@ -102,7 +103,7 @@ BEGIN
            array_agg(s.concurrency_key) FILTER (WHERE s.concurrency_key IS NOT NULL)
     INTO completed, completed_parents, keys FROM settled s;
     IF limited THEN
-        -- Consumers of a full queue wait too.
+        -- Workers also wait while the queue has reached max_claimed; a completed claim frees capacity for them.
         PERFORM tenure.notify_queue(q.namespace, q.name, true) FROM tenure.queues q
         WHERE q.namespace = in_namespace AND q.max_claimed IS NOT NULL AND EXISTS (
             SELECT FROM tenure.tasks t WHERE t.id = ANY (completed) AND t.queue_id = q.id);

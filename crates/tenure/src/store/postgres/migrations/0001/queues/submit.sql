@@ -86,11 +86,13 @@ BEGIN
 END
 $$;
 
--- Submits tasks, all or nothing, in this transaction. Validates only the parents.
--- `requirements`: [{kind, required_tags, preferred_tags, allowed_workers}]. `tasks`: one object for each task with
--- `requirements_index`, the index of its requirements in that list from 0, and the options that differ from the defaults.
--- `payloads`: their JSON, separate so that its text is stored unchanged. `unregister`: see tenure.notify_queue. Returns one row
--- for each task; `index` counts from 0.
+-- Submits all tasks or none, in this transaction. Validates only the parents.
+--   * `requirements`: [{kind, required_tags, preferred_tags, allowed_workers}].
+--   * `tasks`: one object for each task with `requirements_index`, the index of its requirements in that list from 0,
+--     and the options that differ from the defaults.
+--   * `payloads`: the JSON of each task, separate so that its text is stored unchanged.
+--   * `unregister`: see tenure.notify_queue.
+-- Returns one row for each task; `index` counts from 0.
 CREATE FUNCTION tenure.submit_tasks(
     in_namespace text, in_queue text, requirements json, tasks json, payloads text[], unregister boolean
 ) RETURNS TABLE (index integer, task_id bigint, created boolean) LANGUAGE plpgsql VOLATILE

@@ -243,15 +243,17 @@ BEGIN
 END
 $$;
 
--- Fires schedules under the lease of the scheduler. The first arrays have one element for each firing: namespace, name, version
--- and next tick as they were read; the new next tick, last tick and due time; the error, if it could not fire; the number of
--- ticks that fire and that overlap; its range of skipped ticks. Then for each tick the index of its firing, and the arguments
--- of tenure.record_ticks. `known_ids`: ids of the schedules, as far as the caller knows them. An array with only nulls may be
--- null. Indexes count from 1.
+-- Fires schedules under the lease of the scheduler. Indexes count from 1. An array with only nulls may be null.
+--   * The first arrays have one element for each firing: namespace, name, version and next tick as they were read;
+--     the new next tick, last tick and due time; the error, if it could not fire; the numbers of ticks that fire and
+--     that overlap; its range of skipped ticks.
+--   * The next arrays have one element for each tick: the index of its firing, and the arguments of
+--     tenure.record_ticks.
+--   * `known_ids`: ids of the schedules, as far as the caller knows them.
 --
--- No row: this session does not lead under this token, and nothing was done. Otherwise one short row: the indexes of stale
--- firings; the indexes of rejected firings; and for each of these the index of the invalid event and the payload limit of its
--- topic (null: the topic does not exist).
+-- Returns no row and does nothing if this session does not lead under this token. Otherwise returns one short row:
+-- the indexes of stale firings; the indexes of rejected firings; and for each rejected one the index of the invalid
+-- event and the payload limit of its topic (null: the topic does not exist).
 CREATE FUNCTION tenure.fire_schedules(
     in_session text, in_token bigint,
     namespaces text[], names text[], versions bigint[], next_ticks bigint[], new_next_ticks bigint[], new_last_ticks bigint[],
@@ -384,10 +386,13 @@ BEGIN
 END
 $$;
 
--- Fires ticks of one schedule manually, in a transaction of its own and without a leader. `in_version`: the version that the
--- caller has read. If the version differs, or if `is_trigger` and another trigger has the same millisecond, the only row is
--- `conflict`. Otherwise one row for each tick: fired, already_fired, in_future or pruned. No row: the schedule does not exist.
--- `dry_run`: returns the outcomes without firing.
+-- Fires ticks of one schedule manually, in a transaction of its own and without a leader.
+--   * `in_version`: the version that the caller has read.
+--   * `is_trigger`: fire one extra tick now instead of past ticks.
+--   * `dry_run`: return the outcomes without firing.
+-- Returns no row if the schedule does not exist. Returns the single row `conflict` if the version differs, or if
+-- another trigger has the same millisecond. Otherwise returns one row for each tick: fired, already_fired, in_future
+-- or pruned.
 CREATE FUNCTION tenure.fire_manually(
     in_namespace text, in_name text, in_version bigint, is_trigger boolean, dry_run boolean, in_decided_by text,
     tick_times bigint[], due_times bigint[], tracked boolean[], tick_events integer[], tick_tasks integer[],
