@@ -112,7 +112,7 @@ fn a_second_signal_stops_it_at_once() {
     // A request that stays open until its own timeout.
     let mut half = TcpStream::connect(&address).expect("connected");
     let head = format!(
-        "POST /internal/v1/open-session HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n"
+        "POST /internal/v1/sessions HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n"
     );
     half.write_all(head.as_bytes()).expect("sent");
     assert!(get(&address, "/healthz", "").starts_with("HTTP/1.1 200 "));

@@ -422,7 +422,7 @@ async fn actions_on_groups_change_the_store() {
         page.click("[data-key=webhook]").await;
         fill(&page, "#url", "http://127.0.0.1:9/hook?key=hidden-in-here").await;
         page.follow("dialog button").await;
-        page.shows("the address is private or local").await;
+        page.shows("the URL has a private or local address").await;
         page.clear_complaints();
         assert!(fixture.group("orders/search").await.webhook.is_none());
         // ... and with a secret that is shown once and never again.

@@ -78,9 +78,9 @@ impl HeartbeatTracker {
     /// A promoted or restored store may have lost its last commits. A lease that looks free may still be held, and a
     /// holder that looks silent may be alive. Such a holder loses trust within one lease, because its last confirmed
     /// heartbeat is older than the new epoch. A process therefore waits for one lease after it first observed the epoch
-    /// before it takes a lease that was not granted in this epoch, even if the election looks new. A first epoch (0 or
-    /// 1) follows no other and needs no wait. This does not protect against an old primary that is still running; only
-    /// fencing tokens do.
+    /// before it takes a lease that was not granted in this epoch, even if the election looks new. Epochs 0 and 1 are the
+    /// first epoch of a store and need no wait. This does not protect against an old primary that is still running;
+    /// only fencing tokens do.
     fn promotion_over(&self, view: &ElectionView, lease: &LeaseView, own: Duration) -> Option<BootInstant> {
         let ungranted = |epoch_state: &EpochState| {
             epoch_state.epoch > 1 && lease.token <= Token::first(epoch_state.epoch)
