@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use child::{ChildExit, SpawnError, Streams, boottime_ns};
-use rig::{Place, SECOND_NS, ending, kill, last_stamp_ns, lives, spawn, stop, until};
+use rig::{SECOND_NS, TestDirectory, ending, kill, last_stamp_ns, lives, spawn, stop, until};
 
 /// Shell function that writes the boot time to a file while it runs, and ignores SIGTERM.
 const STAMPS: &str = r#"stamps() { trap "" TERM; while :; do read -r up idle </proc/uptime; echo "$up" >>$1; sleep 0.005; done; }"#;
@@ -28,7 +28,7 @@ fn supervisor_role() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_gets_sigterm_well_before_the_deadline() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let script = "trap 'touch asked; exit 0' TERM; touch ready; while :; do sleep 0.01; done";
     let (child, deadline_ns) = place.run_until_ready(script, Duration::from_secs(1)).await;
     assert_eq!(ending(&child).await, ChildExit::EndedForTrust);
@@ -39,7 +39,7 @@ async fn a_program_gets_sigterm_well_before_the_deadline() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_process_of_a_program_that_ignores_sigterm_survives_the_deadline() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let script = format!(
         "{STAMPS}; stamps group & (setsid sh -c '{STAMPS}; stamps escaped' &)
          until test -s group && test -s escaped; do sleep 0.01; done; echo 0.00 >main; touch ready; stamps main"
@@ -53,7 +53,7 @@ async fn no_process_of_a_program_that_ignores_sigterm_survives_the_deadline() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_after_sigterm_has_no_effect() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let script = "trap 'touch asked' TERM; touch ready; while :; do sleep 0.01; done";
     let (child, _) = place.run_until_ready(script, Duration::from_secs(1)).await;
     until("SIGTERM", || place.has("asked"));
@@ -63,7 +63,7 @@ async fn a_deadline_after_sigterm_has_no_effect() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn later_deadlines_keep_the_program_running() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let child = place.run("until test -e enough; do sleep 0.01; done; exit 3", 4, 30).await;
     let first_deadline_ns = boottime_ns() + 4 * SECOND_NS;
     while boottime_ns() < first_deadline_ns + SECOND_NS {
@@ -77,7 +77,7 @@ async fn later_deadlines_keep_the_program_running() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_the_deadline_no_program_is_started() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let mut spec = place.spec("touch ran", Duration::ZERO, Duration::from_secs(1));
     spec.deadline_ns = boottime_ns() - 1;
     assert!(matches!(spawn(spec).await, Err(SpawnError::TrustEnded)));
@@ -88,7 +88,7 @@ async fn after_the_deadline_no_program_is_started() {
 
 #[test]
 fn a_stopped_supervisor_loses_its_program_before_the_deadline() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let tree = place.supervised("trap 'touch asked; exit 0' TERM; while :; do sleep 0.01; done", 4, 1);
     stop(tree.supervisor.id());
     until("the program has ended", || !lives(tree.main) && !lives(tree.watchdog));
@@ -100,7 +100,7 @@ fn a_stopped_supervisor_loses_its_program_before_the_deadline() {
 
 #[test]
 fn a_killed_supervisor_leaves_no_orphan_and_the_lock_is_released_last() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let script = "trap 'touch asked; until test -e go; do sleep 0.01; done; exit 0' TERM
         (setsid sh -c 'trap \"\" TERM; echo $$ >escaped; while :; do sleep 0.01; done' &)
         sh -c 'trap \"\" TERM; echo $$ >member; while :; do sleep 0.01; done' &
@@ -120,7 +120,7 @@ fn a_killed_supervisor_leaves_no_orphan_and_the_lock_is_released_last() {
 
 #[test]
 fn a_killed_watchdog_leaves_no_process() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let script = "(setsid sh -c 'echo $$ >escaped; sleep 1000; :' &)
         sh -c 'echo $$ >member; sleep 1000; :' & sleep 1000; :";
     let tree = place.supervised(script, 60, 30);
@@ -132,7 +132,7 @@ fn a_killed_watchdog_leaves_no_process() {
 
 #[test]
 fn if_both_are_killed_surviving_descendants_hold_the_lock() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let mut tree =
         place.supervised("(setsid sh -c 'echo $$ >escaped; exec sleep 1000' &) ; sleep 1000; :", 60, 30);
     let escaped = place.pid("escaped");
@@ -151,7 +151,7 @@ fn if_both_are_killed_surviving_descendants_hold_the_lock() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_supervisor_kills_the_program_of_a_stopped_watchdog_at_the_deadline() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let child = place.run("(setsid sh -c 'echo $$ >escaped; exec sleep 1000' &) ; sleep 1000; :", 3, 1).await;
     let escaped = place.pid("escaped");
     stop(child.watchdog_pid());
@@ -161,7 +161,7 @@ async fn the_supervisor_kills_the_program_of_a_stopped_watchdog_at_the_deadline(
 
 #[test]
 fn a_watchdog_frozen_past_the_deadline_kills_when_it_resumes() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let tree = place.supervised("trap 'touch asked' TERM; while :; do sleep 0.01; done", 3, 1);
     stop(tree.supervisor.id());
     stop(tree.watchdog);
@@ -177,7 +177,7 @@ fn a_watchdog_frozen_past_the_deadline_kills_when_it_resumes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn signals_reach_the_whole_group() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let listen =
         |name: &str| format!("trap 'echo >>{name}' WINCH; touch {name}.ready; while :; do sleep 0.01; done");
     let child = place.run(&format!("{{ {}; }} | {{ {}; }}", listen("one"), listen("two")), 60, 1).await;
@@ -193,7 +193,7 @@ async fn signals_reach_the_whole_group() {
         ("QUIT", libc::SIGQUIT),
         ("INT", libc::SIGINT),
     ] {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let child = place
             .run(
                 &format!("trap 'touch got; exit 9' {name}; touch ready; while :; do sleep 0.01; done"),
@@ -210,7 +210,7 @@ async fn signals_reach_the_whole_group() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_is_graceful_and_completes_every_wait() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let child = place.run("trap 'exit 5' TERM; touch ready; while :; do sleep 0.01; done", 60, 30).await;
     until("ready", || place.has("ready"));
     // A dropped wait or end has no effect.
@@ -223,7 +223,7 @@ async fn an_end_is_graceful_and_completes_every_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_waits_for_the_group_and_not_only_for_its_leader() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let script = "trap 'exit 0' TERM
         sh -c 'trap \"sleep 0.5; touch tidy; exit 0\" TERM; touch ready; while :; do sleep 0.01; done' &
         while :; do sleep 0.01; done";
@@ -235,7 +235,7 @@ async fn an_end_waits_for_the_group_and_not_only_for_its_leader() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_kills_processes_that_ignore_sigterm_and_continues_stopped_ones() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let deaf = place.run("trap '' TERM; touch ready; while :; do sleep 0.01; done", 60, 30).await;
     until("ready", || place.has("ready"));
     assert_eq!(deaf.end_within(Duration::from_millis(50)).await, ChildExit::Signalled(libc::SIGKILL));
@@ -250,7 +250,7 @@ async fn an_end_kills_processes_that_ignore_sigterm_and_continues_stopped_ones()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_exit_of_the_main_process_stops_its_descendants() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let script = "for name in member escaped; do
             run=$(test $name = escaped && echo setsid)
             ($run sh -c 'trap \"touch $0.asked; exit 0\" TERM; echo $$ >$0; while :; do sleep 0.01; done' $name &)
@@ -265,7 +265,7 @@ async fn the_exit_of_the_main_process_stops_its_descendants() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_child_is_stopped() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let child =
         place.run("trap 'touch asked; exit 0' TERM; touch ready; while :; do sleep 0.01; done", 60, 30).await;
     until("ready", || place.has("ready"));
@@ -278,7 +278,7 @@ async fn a_dropped_child_is_stopped() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_spawn_is_stopped() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let mut spec = place.spec("echo $$ >pid; sleep 1000; :", Duration::from_secs(60), Duration::from_secs(1));
     let lock = place.lock(&mut spec);
     let mut spawning = Box::pin(spawn(spec));
@@ -290,7 +290,7 @@ async fn a_dropped_spawn_is_stopped() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_keeps_starting_sessions_is_killed() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let breed =
         "trap '' TERM; while :; do (setsid sh -c 'setsid sleep 1000 & sleep 1000' &) ; sleep 0.005; done";
     let script =
@@ -308,7 +308,7 @@ async fn a_program_that_keeps_starting_sessions_is_killed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exec_errors_have_the_exit_codes_of_a_shell() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     fs::write(place.path("plain"), "not a program").unwrap();
     for (program, code, text) in [
         ("/nowhere/at/all", 127, "No such file"),
@@ -330,7 +330,7 @@ async fn exec_errors_have_the_exit_codes_of_a_shell() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn variables_are_set_for_the_program_only() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let mut spec = place.spec(
         "echo \"$TENURE_TOKEN\" >token; until test -e go; do sleep 0.01; done",
         Duration::from_secs(60),
@@ -347,7 +347,7 @@ async fn variables_are_set_for_the_program_only() {
 
 #[test]
 fn the_program_gets_the_lock_and_no_other_descriptor_and_no_ignored_or_blocked_signal() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let script = "grep -E 'Sig(Blk|Ign)' /proc/self/status >signals; exec ls -l /proc/self/fd >fds";
     // A caller with an inheritable descriptor and ignored signals.
     let supervisor = place.supervisor(script, 60, 1);
@@ -377,7 +377,7 @@ fn the_program_gets_the_lock_and_no_other_descriptor_and_no_ignored_or_blocked_s
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pipes_end_with_the_program_and_not_with_the_watchdog() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let ((input, mut feed), (mut stdout, output)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
     let (mut stderr, errors) = std::io::pipe().unwrap();
     // A descendant keeps the watchdog running, but not the streams open.
@@ -400,7 +400,7 @@ async fn pipes_end_with_the_program_and_not_with_the_watchdog() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kept_descriptors_keep_their_numbers() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let mut spec =
         place.spec("exec ls -l /proc/self/fd >fds", Duration::from_secs(60), Duration::from_secs(1));
     let kept = File::create(place.path("kept")).unwrap();
@@ -414,7 +414,7 @@ async fn kept_descriptors_keep_their_numbers() {
 
 #[test]
 fn the_program_uses_the_terminal_and_keys_reach_the_supervisor_only() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let script = "trap 'echo INT >>got' INT; trap 'echo TERM >>got; exit 0' TERM
         test -t 0 && test -t 1 && test -t 2 && read -r line && echo \"$line\" >read
         while :; do sleep 0.01; done";

@@ -196,8 +196,8 @@ mod tests {
             [ErrorKind::Timeout, ErrorKind::Unreachable, ErrorKind::Unavailable, ErrorKind::Misconfigured]
         {
             let problem = Problem::from(StoreError::new(kind, "no route to db-7 for user app"));
-            let told = serde_json::to_string(&problem).expect("JSON");
-            assert!(!told.contains("db-7") && problem.remedy.is_some(), "{told}");
+            let json = serde_json::to_string(&problem).expect("JSON");
+            assert!(!json.contains("db-7") && problem.remedy.is_some(), "{json}");
             let answer = problem.into_response();
             let noted = answer.extensions().get::<ProblemCause>().expect("a cause for the log");
             assert!(noted.0.contains("db-7"));

@@ -134,12 +134,12 @@ impl ElectionAdmin for TimeoutStore {
 /// Forward calls with the timeout; in brackets, calls that do not reach the store.
 macro_rules! bounded {
     (impl $port:path {
-        $([$plain:ident -> $said:ty])*
+        $([$plain:ident -> $value:ty])*
         $($call:ident($($name:ident: $kind:ty),*) -> $answer:ty;)*
     }) => {
         #[async_trait]
         impl $port for TimeoutStore {
-            $(fn $plain(&self) -> $said {
+            $(fn $plain(&self) -> $value {
                 self.inner.$plain()
             })*
             $(async fn $call(&self, $($name: $kind),*) -> StoreResult<$answer> {

@@ -269,12 +269,12 @@ pub(crate) fn build_chunk(before: TopicCursor, events: Vec<Event>) -> EventChunk
     // The cursor of many partitions takes kilobytes, so it is sent only with the last event. A client that is
     // disconnected before receives the earlier events again.
     let (last, long) = (events.len().saturating_sub(1), before.to_string().len() > LONG_CURSOR);
-    let told = events.into_iter().zip(ends).enumerate().map(|(n, (event, last_of_batch))| {
+    let messages = events.into_iter().zip(ends).enumerate().map(|(n, (event, last_of_batch))| {
         after.pass(&event, last_of_batch);
         let frame = frame(&event, (!long || n == last).then_some(&after));
         (event, frame)
     });
-    let events = told.collect();
+    let events = messages.collect();
     EventChunk { before, after, events }
 }
 

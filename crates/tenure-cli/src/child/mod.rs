@@ -139,7 +139,7 @@ pub(crate) enum SpawnError {
 }
 
 impl Child {
-    /// Starts the program. Returns after exec succeeded or failed. Dropping the future stops what was started.
+    /// Starts the program. Returns after exec succeeded or failed. Dropping the future stops the program.
     pub(crate) async fn spawn(spec: ChildSpec) -> Result<Self, SpawnError> {
         // The link refers to this file even if another version was installed at its path.
         Self::spawn_with(Path::new("/proc/self/exe"), spec).await

@@ -307,8 +307,8 @@ impl Watchdog {
     }
 
     fn watch_children(&mut self) {
-        let mut told = [0; 128]; // one signalfd_siginfo; SIGCHLD is never queued twice
-        while matches!(self.child_ended.read(&mut told), Ok(bytes) if bytes > 0) {}
+        let mut signal_info = [0; 128]; // one signalfd_siginfo; SIGCHLD is never queued twice
+        while matches!(self.child_ended.read(&mut signal_info), Ok(bytes) if bytes > 0) {}
         let was_running = self.group.status.is_none();
         self.group.observe();
         if was_running && self.group.status.is_some() {

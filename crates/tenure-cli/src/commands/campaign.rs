@@ -90,7 +90,7 @@ async fn run_in_both_stores(
             print_leadership(global, &args.election, "leading", TextStyle::Green, &held);
             tokio::select! {
                 _ = held.lost() => print_leadership(global, &args.election, "lost", TextStyle::Red, &held),
-                _ = held.asked() => print_leadership(global, &args.election, "released", TextStyle::Dim, &held),
+                _ = held.leader_request() => print_leadership(global, &args.election, "released", TextStyle::Dim, &held),
             }
             held.resign().await?;
         }

@@ -121,7 +121,7 @@ async fn rotate(
     grace_period: Duration,
     expiry: &ExpiryArgs,
 ) -> Result<u8, CliError> {
-    let asked = expiry.expires_in.map(bounded).transpose()?;
+    let requested = expiry.expires_in.map(bounded).transpose()?;
     let grace_ms = millis(bounded_grace(grace_period)?);
     let store = store::open(global).await?;
     let credentials = without_dashboard_sessions(store.as_ref()).await?;
@@ -142,7 +142,7 @@ async fn rotate(
     let before = newest
         .expires_at_ms
         .map(|at| Duration::from_millis((at - newest.created_at_ms).max(1).unsigned_abs()));
-    let life = if expiry.no_expiry { None } else { asked.or(before) };
+    let life = if expiry.no_expiry { None } else { requested.or(before) };
     let created = AccessToken::generate(random);
     let verifier = CredentialVerifier::AccessToken { digest: created.digest.clone() };
     let credential = new_credential(&created.id, name, verifier, newest.grants.clone(), life);

@@ -84,33 +84,33 @@ async fn resign(global: &GlobalArgs, name: &str, wait: Duration) -> Result<u8, C
     let key = store::key(global, name)?;
     let store = store::open(global).await?;
     let election = existing(store.as_ref(), &key).await?;
-    let asked = operator::resign(store.as_ref(), &election, None, &whoami()).await?;
-    wait_until(global, store.as_ref(), &key, wait, "the leader has not resigned", &asked).await
+    let request = operator::resign(store.as_ref(), &election, None, &whoami()).await?;
+    wait_until(global, store.as_ref(), &key, wait, "the leader has not resigned", &request).await
 }
 
 async fn transfer(global: &GlobalArgs, name: &str, to: &str, wait: Duration) -> Result<u8, CliError> {
     let key = store::key(global, name)?;
     let store = store::open(global).await?;
     let election = existing(store.as_ref(), &key).await?;
-    let asked = match operator::transfer(store.as_ref(), &election, to, &whoami()).await {
+    let request = match operator::transfer(store.as_ref(), &election, to, &whoami()).await {
         Err(already @ OperatorError::AlreadyLeads { .. }) => {
             output::note(global, TextStyle::Green, &already.to_string());
             return Ok(0);
         }
-        asked => asked?,
+        request => request?,
     };
-    wait_until(global, store.as_ref(), &key, wait, "leadership was not transferred", &asked).await
+    wait_until(global, store.as_ref(), &key, wait, "leadership was not transferred", &request).await
 }
 
 async fn pause(global: &GlobalArgs, name: &str, reason: String, wait: Duration) -> Result<u8, CliError> {
     let key = store::key(global, name)?;
     let store = store::open(global).await?;
     let pause = Pause { paused_by: whoami(), reason, paused_at_ms: wall_ms() };
-    let Some(asked) = operator::pause(store.as_ref(), &key, &pause).await? else {
+    let Some(request) = operator::pause(store.as_ref(), &key, &pause).await? else {
         output::note(global, TextStyle::Yellow, &format!("{name} is already paused"));
         return Ok(0);
     };
-    wait_until(global, store.as_ref(), &key, wait, "the leader has not stopped", &asked).await
+    wait_until(global, store.as_ref(), &key, wait, "the leader has not stopped", &request).await
 }
 
 async fn resume(global: &GlobalArgs, name: &str) -> Result<u8, CliError> {
@@ -137,13 +137,13 @@ async fn wait_until(
     key: &ElectionKey,
     wait: Duration,
     otherwise: &str,
-    asked: &OperatorRequest,
+    request: &OperatorRequest,
 ) -> Result<u8, CliError> {
     let deadline = now() + wait;
     let mut changes = ChangeWaiter::new(store);
     loop {
         let election = existing(store, key).await?;
-        if asked.is_done(&election) {
+        if request.is_done(&election) {
             if global.output == OutputFormat::Json {
                 output::print_json(&election_output::json_of(&election));
             } else {

@@ -87,9 +87,9 @@ fn confirmed(epoch: u32) -> Result<bool, CliError> {
         "Start a new epoch after {epoch}? Every leader on this store stops, and none is elected for the duration of a lease. [y/N] "
     );
     let mut answer = String::new();
-    let asked =
+    let answered =
         prompt.lock().write_all(question.as_bytes()).and_then(|()| input.lock().read_line(&mut answer));
-    asked.map_err(|error| CliError::usage(format!("cannot read the answer: {error}; use --yes")))?;
+    answered.map_err(|error| CliError::usage(format!("cannot read the answer: {error}; use --yes")))?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 

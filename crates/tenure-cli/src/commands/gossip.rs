@@ -52,8 +52,8 @@ async fn show(global: &GlobalArgs, args: &GossipArgs, gossip: &Gossip) -> Result
     gathered(gossip).await;
     let roster = gossip.roster();
     if !roster.live().any(|member| member.id != gossip.id()) {
-        let told = "no member answered: check the address, the cluster name and the secret ($TENURE_GOSSIP_SECRET, $TENURE_GOSSIP_SECRET_FILE)";
-        return Err(CliError::new(error::STORE, told));
+        let message = "no member answered: check the address, the cluster name and the secret ($TENURE_GOSSIP_SECRET, $TENURE_GOSSIP_SECRET_FILE)";
+        return Err(CliError::new(error::STORE, message));
     }
     output::print_text(&picture(global, args, gossip, &roster));
     Ok(0)

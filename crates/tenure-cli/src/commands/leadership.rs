@@ -154,7 +154,7 @@ impl RunLeadership {
         }
     }
 
-    pub(crate) async fn asked(&self) -> LeaderRequestKind {
+    pub(crate) async fn leader_request(&self) -> LeaderRequestKind {
         match self {
             RunLeadership::One(leadership) => leadership.leader_request().await,
             RunLeadership::Both(both) => both.leader_request().await,

@@ -255,9 +255,9 @@ async fn run_term(
                 child.end().await;
                 return Ok(TermResult::Gone(reason(over)));
             }
-            asked = leadership.asked() => {
+            request = leadership.leader_request() => {
                 forward_deadlines(&child, &leadership, tenure, child.end()).await;
-                return Ok(TermResult::Gone(format!("requested to {}", asked.as_str())));
+                return Ok(TermResult::Gone(format!("requested to {}", request.as_str())));
             }
             signal = signals.next() => {
                 child.signal(signal);

@@ -18,9 +18,9 @@ pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 const PATIENCE_NS: u64 = 60 * SECOND_NS;
 
 /// A directory in which programs leave files for the test.
-pub(crate) struct Place(TempDir);
+pub(crate) struct TestDirectory(TempDir);
 
-impl Place {
+impl TestDirectory {
     pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }

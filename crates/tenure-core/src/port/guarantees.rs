@@ -19,7 +19,7 @@ pub struct StoreGuarantees {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Finding {
-    /// What was checked.
+    /// Name of the check.
     pub check: String,
     /// Observed value.
     pub value: String,

@@ -65,12 +65,12 @@ async fn list_replicas(State(app): State<App>) -> Result<Json<ReplicaList>, Prob
     view.candidates.retain(|candidate| candidate.session.owner.is_none());
     view.candidates.sort_by(tenure::rules::election::by_rank);
     let replica = |candidate: &tenure::port::CandidateView| {
-        let told = |key: &str| candidate.metadata.get(key).cloned().unwrap_or_default();
+        let metadata = |key: &str| candidate.metadata.get(key).cloned().unwrap_or_default();
         let session = &candidate.session;
         ReplicaView {
             name: candidate.name.clone(),
-            address: told("address"),
-            version: told("version"),
+            address: metadata("address"),
+            version: metadata("version"),
             priority: candidate.priority,
             online: session.live,
             last_seen_at_ms: session.heartbeat_at_ms,

@@ -78,9 +78,9 @@ impl ConnectionActivity {
 
     /// Send a command. Earlier commands are not revoked.
     pub(crate) fn send(&self, word: ConnectionCommand) {
-        self.word.send_if_modified(|told| {
-            let changed = word > *told;
-            *told = word.max(*told);
+        self.word.send_if_modified(|current| {
+            let changed = word > *current;
+            *current = word.max(*current);
             changed
         });
     }

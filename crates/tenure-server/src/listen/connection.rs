@@ -98,9 +98,9 @@ impl ConnectionContext {
                     }
                     break;
                 }
-                told = commands.changed() => {
+                changed = commands.changed() => {
                     let word = *commands.borrow_and_update();
-                    if told.is_err() || word == ConnectionCommand::Stop {
+                    if changed.is_err() || word == ConnectionCommand::Stop {
                         tracing::debug!(peer = peer.label(), "connection closed by the server");
                         break;
                     }

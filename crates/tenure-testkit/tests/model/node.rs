@@ -87,7 +87,7 @@ pub(crate) fn receive(node: &mut Node, rules: &Rules) {
             node.lose();
             node.trust = 0;
         }
-        (_, Answer::Seen(view)) => see(node, rules, view, age),
+        (_, Answer::Observed(view)) => see(node, rules, view, age),
         (_, Answer::Granted(grant)) => {
             node.held = Some(grant);
             node.remembered = if rules.has_bug(Bug::TokenFromMemoryOnly) { grant.token } else { 0 };

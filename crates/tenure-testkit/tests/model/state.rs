@@ -88,7 +88,7 @@ pub(crate) enum Answer {
     Done,
     /// No row changed: the condition did not hold.
     Refused,
-    Seen(View),
+    Observed(View),
     Granted(Grant),
 }
 
@@ -305,7 +305,7 @@ impl World {
                 if let Request::Take { view, .. } = &mut flight.envelope.request {
                     see(view);
                 }
-                if let Some((_, Answer::Seen(view))) = &mut flight.answer {
+                if let Some((_, Answer::Observed(view))) = &mut flight.answer {
                     see(view);
                 }
             }

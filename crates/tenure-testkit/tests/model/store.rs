@@ -18,7 +18,7 @@ pub(crate) fn serve(world: &mut World, rules: &Rules, envelope: &Envelope) -> An
     let at = usize::from(envelope.session);
     match envelope.request {
         Request::Beat => beat(&mut world.store.sessions[at], rules),
-        Request::Observe => Answer::Seen(view(&world.store, envelope.session)),
+        Request::Observe => Answer::Observed(view(&world.store, envelope.session)),
         Request::Take { view, expire, remembered } => {
             if may_take(&world.store, rules, envelope.session, &view, expire) {
                 Answer::Granted(grant(world, rules, envelope.session, expire, remembered))

@@ -197,7 +197,7 @@ async fn singletons_move_to_a_new_member_with_their_state_and_back_when_it_leave
     until("each member runs its share", async || placed(&log, &["a", "b"])).await;
     // A handed-over state is removed when its owner sees the next run; until then it would be used by another
     // run.
-    until("the taken states are removed", async || a.entries("tenure/hand/").is_empty()).await;
+    until("the taken states are removed", async || a.entries("tenure/handoff/").is_empty()).await;
     let before = log.starts().len();
     process.shutdown_background();
     until("its singletons run on a", async || placed(&log, &["a"])).await;
@@ -233,7 +233,7 @@ async fn the_state_of_the_run_that_loses_a_network_partition_is_discarded() {
     let c = member("c", &[&a, &b]).await;
     all_see(3, &[&a, &b, &c]).await;
     until("each singleton runs once, on its owner", async || placed(&log, &["a", "b"])).await;
-    until("the stopped runs left no state", async || c.entries("tenure/hand/").is_empty()).await;
+    until("the stopped runs left no state", async || c.entries("tenure/handoff/").is_empty()).await;
 
     let before = log.starts().len();
     process.shutdown_background();

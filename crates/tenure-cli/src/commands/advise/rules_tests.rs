@@ -152,8 +152,11 @@ fn configured_systems_are_available() {
     assert_eq!(decide(&case).store, RecommendedStore::Postgres);
     assert!(assumed.iter().any(|assumed| assumed.contains("--available postgres")), "{assumed:?}");
     // An answer overrides the environment.
-    let said = AdviseAnswers { available: vec![Infrastructure::None], ..AdviseAnswers::default() };
-    assert_eq!(decide(&AdviseCase::of(&said, &[Infrastructure::Postgres]).0).store, RecommendedStore::Raft);
+    let answers = AdviseAnswers { available: vec![Infrastructure::None], ..AdviseAnswers::default() };
+    assert_eq!(
+        decide(&AdviseCase::of(&answers, &[Infrastructure::Postgres]).0).store,
+        RecommendedStore::Raft
+    );
 }
 
 /// Regression: a server on SQLite was described with the guarantees of a local SQLite file.
@@ -178,8 +181,8 @@ fn unanswered_questions_assume_the_safe_case_and_are_listed() {
     let (case, assumed) = AdviseCase::of(&AdviseAnswers::default(), &[]);
     assert_eq!((case.topology, case.split_brain), (DeploymentScope::Cluster, DuplicatePolicy::Never));
     assert!(assumed.contains(&"--split-brain never") && assumed.contains(&"--available none"), "{assumed:?}");
-    let said = AdviseAnswers { split_brain: Some(DuplicatePolicy::Never), ..AdviseAnswers::default() };
-    assert!(!AdviseCase::of(&said, &[]).1.contains(&"--split-brain never"));
+    let answers = AdviseAnswers { split_brain: Some(DuplicatePolicy::Never), ..AdviseAnswers::default() };
+    assert!(!AdviseCase::of(&answers, &[]).1.contains(&"--split-brain never"));
 }
 
 /// Every recommendation for `--split-brain never` guarantees one leader with a token.

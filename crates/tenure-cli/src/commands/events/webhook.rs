@@ -18,7 +18,7 @@ pub(super) async fn run(global: &GlobalArgs, command: WebhookCommand) -> Result<
     match command {
         WebhookCommand::Set { which, url, secret_file, rotate_secret, timeout } => {
             let secret = match secret_file {
-                Some(path) => SecretChoice::Given(signing_secret::read(&path)?),
+                Some(path) => SecretChoice::FromFile(signing_secret::read(&path)?),
                 None if rotate_secret => SecretChoice::New,
                 None => SecretChoice::Kept,
             };
@@ -31,7 +31,7 @@ pub(super) async fn run(global: &GlobalArgs, command: WebhookCommand) -> Result<
 /// Signing secret of a webhook.
 enum SecretChoice {
     /// The secret from a file.
-    Given(String),
+    FromFile(String),
     /// A generated secret.
     New,
     /// The current secret; a generated one if there is none.
@@ -46,7 +46,7 @@ async fn set(
     timeout: Duration,
 ) -> Result<u8, CliError> {
     let (given, keeps) = match which {
-        SecretChoice::Given(secret) => (Some(secret), false),
+        SecretChoice::FromFile(secret) => (Some(secret), false),
         SecretChoice::New => (None, false),
         SecretChoice::Kept => (None, true),
     };

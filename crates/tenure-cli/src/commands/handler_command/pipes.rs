@@ -142,26 +142,26 @@ mod tests {
 
     #[test]
     fn only_json_is_a_result() {
-        let said = |text: &str| CapturedOutput { output: text.into(), errors: Vec::new() };
-        assert_eq!(said(" {\"sent\": true}\n").result().unwrap().as_str(), "{\"sent\": true}");
-        assert_eq!(said("").result(), None);
-        assert_eq!(said("done").result(), None);
-        assert_eq!(said(&"1".repeat(PAYLOAD_MAX + 1)).result(), None);
+        let captured = |text: &str| CapturedOutput { output: text.into(), errors: Vec::new() };
+        assert_eq!(captured(" {\"sent\": true}\n").result().unwrap().as_str(), "{\"sent\": true}");
+        assert_eq!(captured("").result(), None);
+        assert_eq!(captured("done").result(), None);
+        assert_eq!(captured(&"1".repeat(PAYLOAD_MAX + 1)).result(), None);
     }
 
     #[test]
     fn the_last_line_of_standard_error_is_the_error() {
-        let said = |text: &str| CapturedOutput { output: Vec::new(), errors: text.into() };
-        let error_output = said("\n  warming up\nno route to host\n\n").error_output().unwrap();
+        let captured = |text: &str| CapturedOutput { output: Vec::new(), errors: text.into() };
+        let error_output = captured("\n  warming up\nno route to host\n\n").error_output().unwrap();
         assert_eq!(error_output.line, "no route to host");
         assert_eq!(error_output.tail.as_deref(), Some("  warming up\nno route to host"));
         assert_eq!(
-            said("no route\n").error_output(),
+            captured("no route\n").error_output(),
             Some(ErrorOutput { line: "no route".into(), tail: None })
         );
-        assert_eq!(said("\n").error_output(), None);
+        assert_eq!(captured("\n").error_output(), None);
         let text = format!("cut in the mi{}\nTraceback:\n  boom", "d".repeat(TAIL_BYTES));
-        let long = said(&text[text.len() - TAIL_BYTES..]);
+        let long = captured(&text[text.len() - TAIL_BYTES..]);
         assert_eq!(long.error_output().unwrap().tail.as_deref(), Some("Traceback:\n  boom"));
     }
 }

@@ -79,7 +79,7 @@ event = { topic = "two words" }
 [[schedule]]
 expression = "every 1s"
 "#;
-    let told = error_of(text);
+    let message = error_of(text);
     for line in [
         "schedules.toml:4:14: nightly: expression: cron expression \"0 25 * * *\", at position 3: ",
         "schedules.toml:5:13: nightly: time_zone: ",
@@ -91,10 +91,10 @@ expression = "every 1s"
         "schedules.toml:14:1: unnamed schedule: no target",
         "nothing was changed",
     ] {
-        assert!(told.contains(line), "{line:?} in\n{told}");
+        assert!(message.contains(line), "{line:?} in\n{message}");
     }
-    let lines: Vec<_> = told.lines().collect();
-    assert_eq!(lines.len(), 9, "{told}");
+    let lines: Vec<_> = message.lines().collect();
+    assert_eq!(lines.len(), 9, "{message}");
 }
 
 #[test]
@@ -142,8 +142,8 @@ fn an_error_of_several_fields_is_reported_at_one_of_them() {
         ),
         ("task = { queue = \"q\"".into(), "schedules.toml:"),
     ] {
-        let told = with(&lines);
-        assert!(told.contains(wanted), "{wanted:?} in\n{told}");
+        let message = with(&lines);
+        assert!(message.contains(wanted), "{wanted:?} in\n{message}");
     }
     assert!(
         error_of("schedule = 1")
@@ -157,9 +157,9 @@ fn an_error_of_several_fields_is_reported_at_one_of_them() {
 
 #[test]
 fn a_file_with_a_thousand_errors_reports_some() {
-    let told = error_of(&"[[schedule]]\nname = \"a\"\n".repeat(1_000));
-    assert!(told.lines().count() < 30, "{told}");
-    assert!(told.contains("more"));
+    let message = error_of(&"[[schedule]]\nname = \"a\"\n".repeat(1_000));
+    assert!(message.lines().count() < 30, "{message}");
+    assert!(message.contains("more"));
 }
 
 #[test]

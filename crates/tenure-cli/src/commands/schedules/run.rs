@@ -30,7 +30,7 @@ pub(super) async fn run(global: &GlobalArgs, args: ScheduleRunArgs) -> Result<u8
     output::note(global, TextStyle::Dim, &format!("{name} campaigns for the scheduler role"));
     tokio::select! {
         _ = signals.next() => {}
-        told = print_changes(global, &tenure, &scheduler) => told?,
+        printed = print_changes(global, &tenure, &scheduler) => printed?,
         idle = until_idle(tenure.store().as_ref(), args.exit_when_idle) => idle?,
     }
     let ended = async {

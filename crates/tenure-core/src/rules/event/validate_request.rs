@@ -41,7 +41,7 @@ pub enum EventRequestError {
     /// A list is too long.
     #[error("{count} {what} exceed the maximum of {most}; split them")]
     TooMany {
-        /// What is counted.
+        /// Name of the counted items.
         what: &'static str,
         /// Number found.
         count: usize,

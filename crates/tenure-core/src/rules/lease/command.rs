@@ -153,7 +153,7 @@ pub enum LeaseEvent {
     Requested {
         /// The election.
         election: ElectionKey,
-        /// What was requested.
+        /// Requested action.
         kind: LeaderRequestKind,
     },
     /// Leadership was lost. The work must stop now; send [`LeaseInput::Finished`] when it has.

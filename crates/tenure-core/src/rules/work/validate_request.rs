@@ -27,7 +27,7 @@ pub enum WorkRequestError {
     /// A list is too long.
     #[error("{count} {what} exceed the maximum of {most}")]
     TooMany {
-        /// What is counted.
+        /// Name of the counted items.
         what: &'static str,
         /// Number found.
         count: usize,

@@ -41,13 +41,13 @@ pub(crate) async fn watch_queue(
     let key = QueueKey::new(within.namespace, queue);
     // Fail now if the store cannot be read; a running stream waits until it can.
     app.queues.queues().await?;
-    let told = None::<Arc<QueueHistory>>;
-    let events = stream::unfold((app, key, told), async |(app, key, told)| {
+    let sent = None::<Arc<QueueHistory>>;
+    let events = stream::unfold((app, key, sent), async |(app, key, sent)| {
         loop {
             let seen = app.queues.queues().await.ok();
             let now = seen.and_then(|seen| seen.queues.get(&key).cloned());
             if let Some(now) = now
-                && told.as_ref().is_none_or(|told| !is_same(&told.view, &now.view))
+                && sent.as_ref().is_none_or(|sent| !is_same(&sent.view, &now.view))
             {
                 let data = serde_json::to_string(&now.view).unwrap_or_default();
                 let event = Event::default().event("queue_changed").data(data);

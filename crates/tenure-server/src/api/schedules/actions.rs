@@ -141,21 +141,22 @@ pub(crate) async fn trigger_schedule(
 ) -> Result<Json<ManualFireResult>, Problem> {
     let key = ScheduleKey::new(within.namespace, schedule);
     let who = actor(&principal, body.on_behalf_of)?;
-    let hand =
+    let manual_fire =
         ManualFire { key, ticks: None, payload: body.payload, requested_by: who, dry_run: body.dry_run };
-    trigger_now(&app, &by, &hand).await.map(Json)
+    trigger_now(&app, &by, &manual_fire).await.map(Json)
 }
 
 /// Trigger a schedule, for the API and the pages.
 pub(crate) async fn trigger_now(
     app: &App,
     by: &AuditActor,
-    hand: &ManualFire,
+    manual_fire: &ManualFire,
 ) -> Result<ManualFireResult, Problem> {
-    let fired = app.store.fire_manually(hand).await?.ok_or_else(|| no_such_schedule(&hand.key))?;
-    let Some(fired) = fired.into_iter().next() else { return Err(no_such_schedule(&hand.key)) };
-    if !hand.dry_run {
-        record(app, by, "schedule.trigger", &hand.key, String::new()).await;
+    let fired =
+        app.store.fire_manually(manual_fire).await?.ok_or_else(|| no_such_schedule(&manual_fire.key))?;
+    let Some(fired) = fired.into_iter().next() else { return Err(no_such_schedule(&manual_fire.key)) };
+    if !manual_fire.dry_run {
+        record(app, by, "schedule.trigger", &manual_fire.key, String::new()).await;
     }
     Ok(fired)
 }
@@ -178,11 +179,11 @@ pub(crate) async fn backfill_schedule(
 ) -> Result<Json<BackfillResponse>, Problem> {
     let key = ScheduleKey::new(within.namespace, schedule);
     let who = actor(&principal, body.on_behalf_of)?;
-    let mut hand =
+    let mut manual_fire =
         ManualFire { key, ticks: None, payload: body.payload, requested_by: who, dry_run: body.dry_run };
     match (body.from_at_ms, body.to_at_ms, body.ticks) {
         (Some(from_ms), Some(to_ms), None) => {
-            backfill_range(&app, &by, hand, TickRange { from_ms, to_ms }).await.map(Json)
+            backfill_range(&app, &by, manual_fire, TickRange { from_ms, to_ms }).await.map(Json)
         }
         (None, None, Some(ticks)) => {
             if ticks.len() > DUE_MAX as usize {
@@ -191,9 +192,9 @@ pub(crate) async fn backfill_schedule(
                     invalid_value("ticks", detail).remedy(format!("send at most {DUE_MAX} per request"))
                 );
             }
-            hand.ticks = Some(ticks);
+            manual_fire.ticks = Some(ticks);
             Ok(Json(BackfillResponse {
-                ticks: fire(&app, &by, &hand).await?,
+                ticks: fire(&app, &by, &manual_fire).await?,
                 next_from_at_ms: None,
                 remaining_count: 0,
             }))
@@ -203,12 +204,12 @@ pub(crate) async fn backfill_schedule(
     }
 }
 
-/// Fire the first ticks of a range, for the API and the pages. This function sets the ticks of `hand`; the
+/// Fire the first ticks of a range, for the API and the pages. This function sets the ticks of `manual_fire`; the
 /// caller sets its other fields.
 pub(crate) async fn backfill_range(
     app: &App,
     by: &AuditActor,
-    hand: ManualFire,
+    manual_fire: ManualFire,
     range: TickRange,
 ) -> Result<BackfillResponse, Problem> {
     let TickRange { from_ms, to_ms } = range;
@@ -216,7 +217,7 @@ pub(crate) async fn backfill_range(
         return Err(invalid_value("to_at_ms", format!("{to_ms} is not after `from_at_ms`, {from_ms}"))
             .remedy("send a later `to_at_ms`"));
     }
-    let view = find(app, &hand.key).await?;
+    let view = find(app, &manual_fire.key).await?;
     // Future ticks fire on their own. A finished schedule has only past ticks.
     let passed_ms = view.tick_state.map_or(to_ms, |progress| progress.next_tick_at_ms.min(to_ms));
     let timetable = view.definition.timetable(&view.namespace);
@@ -226,21 +227,26 @@ pub(crate) async fn backfill_range(
     let next_ms = (left > 0).then_some(rest);
     let fired = match ticks.is_empty() {
         true => Vec::new(),
-        false => fire(app, by, &ManualFire { ticks: Some(ticks), ..hand }).await?,
+        false => fire(app, by, &ManualFire { ticks: Some(ticks), ..manual_fire }).await?,
     };
     Ok(BackfillResponse { ticks: fired, next_from_at_ms: next_ms, remaining_count: left })
 }
 
-async fn fire(app: &App, by: &AuditActor, hand: &ManualFire) -> Result<Vec<ManualFireResult>, Problem> {
-    let fired = app.store.fire_manually(hand).await?.ok_or_else(|| no_such_schedule(&hand.key))?;
-    if let (false, Some(first), Some(last)) = (hand.dry_run, fired.first(), fired.last()) {
+async fn fire(
+    app: &App,
+    by: &AuditActor,
+    manual_fire: &ManualFire,
+) -> Result<Vec<ManualFireResult>, Problem> {
+    let fired =
+        app.store.fire_manually(manual_fire).await?.ok_or_else(|| no_such_schedule(&manual_fire.key))?;
+    if let (false, Some(first), Some(last)) = (manual_fire.dry_run, fired.first(), fired.last()) {
         let detail = format!(
             "{} ticks from {} to {}",
             fired.len(),
             to_rfc3339(first.tick_at_ms),
             to_rfc3339(last.tick_at_ms)
         );
-        record(app, by, "schedule.backfill", &hand.key, detail).await;
+        record(app, by, "schedule.backfill", &manual_fire.key, detail).await;
     }
     Ok(fired)
 }

@@ -98,8 +98,8 @@ mod tests {
 
     #[test]
     fn ticks_of_one_instant_stay_on_one_page() {
-        let (clock, hand) = (TickCause::Schedule, TickCause::Trigger);
-        let all = [(9, clock), (8, hand), (8, clock), (7, clock), (6, clock)];
+        let (clock, manual) = (TickCause::Schedule, TickCause::Trigger);
+        let all = [(9, clock), (8, manual), (8, clock), (7, clock), (6, clock)];
         let page = |limit: usize| {
             let mut ticks: Vec<TickView> = all.iter().map(|(at_ms, cause)| tick(*at_ms, *cause)).collect();
             let next = cut(&mut ticks, limit);

@@ -120,7 +120,7 @@ mod tests {
         }
     }
 
-    fn told(mark: &str, terms: &[Term]) -> Vec<(bool, u64)> {
+    fn changes_after(mark: &str, terms: &[Term]) -> Vec<(bool, u64)> {
         let transitions = mark.parse::<TermMark>().unwrap().transitions_after(terms);
         transitions
             .iter()
@@ -134,10 +134,10 @@ mod tests {
     #[test]
     fn missed_terms_are_returned_in_order_and_once() {
         let terms = [term(9, None), term(8, Some(85)), term(7, Some(75))];
-        assert_eq!(told(".7h", &terms), [(false, 7), (true, 8), (false, 8), (true, 9)]);
-        assert_eq!(told(".7f", &terms), [(true, 8), (false, 8), (true, 9)]);
-        assert_eq!(told(".9h", &terms), []);
-        assert_eq!(told("@85", &terms), [(false, 8), (true, 9)]);
+        assert_eq!(changes_after(".7h", &terms), [(false, 7), (true, 8), (false, 8), (true, 9)]);
+        assert_eq!(changes_after(".7f", &terms), [(true, 8), (false, 8), (true, 9)]);
+        assert_eq!(changes_after(".9h", &terms), []);
+        assert_eq!(changes_after("@85", &terms), [(false, 8), (true, 9)]);
     }
 
     #[test]

@@ -91,10 +91,10 @@ mod tests {
 
     #[tokio::test]
     async fn concurrent_requests_share_one_read() {
-        let (cache, asked) = (Cache::<u8, u32>::default(), AtomicU32::new(0));
+        let (cache, reads) = (Cache::<u8, u32>::default(), AtomicU32::new(0));
         let read = || async {
             tokio::task::yield_now().await;
-            Ok(asked.fetch_add(1, Ordering::Relaxed))
+            Ok(reads.fetch_add(1, Ordering::Relaxed))
         };
         let all =
             futures_util::future::join_all((0..100).map(|_| cache.get(1, &SystemRuntime, read()))).await;

@@ -15,7 +15,7 @@ pub(super) const OFFERS: &str = "tenure/offers";
 /// Prefix of singletons that a member runs.
 pub(super) const RUN: &str = "tenure/run/";
 /// Prefix of handoff states.
-pub(super) const HANDOFF: &str = "tenure/hand/";
+pub(super) const HANDOFF: &str = "tenure/handoff/";
 
 /// Maximum length of one part of a state: an entry has at most 8 KiB.
 const PART: usize = 6000;

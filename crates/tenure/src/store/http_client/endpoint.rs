@@ -164,8 +164,8 @@ impl Endpoint {
         })?;
         let sent = self.line().request(request);
         sent.await.map_err(|error| {
-            let told = self.broken(&error);
-            if error.is_connect() { NoReply::Unsent(told) } else { NoReply::Unknown(told) }
+            let message = self.broken(&error);
+            if error.is_connect() { NoReply::Unsent(message) } else { NoReply::Unknown(message) }
         })
     }
 

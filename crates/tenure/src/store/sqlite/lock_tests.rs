@@ -118,7 +118,7 @@ fn a_session_id_that_is_a_path_is_rejected() {
 #[tokio::test]
 async fn a_watcher_distinguishes_a_death_from_an_end() {
     let (_dir, directory) = directory();
-    let (deaths, mut heard) = broadcast::channel(8);
+    let (deaths, mut notifications) = broadcast::channel(8);
     let watchers = LockWatchers::new(directory.clone(), deaths);
     let ended = directory.lock(&id("ended")).await.unwrap().unwrap();
     let mut died = directory.lock(&id("died")).await.unwrap().unwrap();
@@ -128,9 +128,9 @@ async fn a_watcher_distinguishes_a_death_from_an_end() {
     drop(ended);
     died.path = directory.path().join("elsewhere");
     drop(died);
-    assert_eq!(heard.recv().await, Ok(Notification::SessionExpired(id("died"))));
+    assert_eq!(notifications.recv().await, Ok(Notification::SessionExpired(id("died"))));
     while !watchers.watched.lock().unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
-    assert!(heard.try_recv().is_err(), "an ended session is not reported as dead");
+    assert!(notifications.try_recv().is_err(), "an ended session is not reported as dead");
 }

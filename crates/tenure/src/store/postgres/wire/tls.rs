@@ -24,16 +24,16 @@ pub(super) async fn handshake(
     host: &str,
     settings: &Tls,
 ) -> Result<TlsStream<TcpStream>, PgError> {
-    let name = ServerName::try_from(host.to_owned()).map_err(told)?;
+    let name = ServerName::try_from(host.to_owned()).map_err(tls_error)?;
     let connector = TlsConnector::from(Arc::new(config(settings)?));
-    connector.connect(name, stream).await.map_err(told)
+    connector.connect(name, stream).await.map_err(tls_error)
 }
 
 fn config(settings: &Tls) -> Result<ClientConfig, PgError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map_err(told)?;
+        .map_err(tls_error)?;
     // As libpq does: `require` with an authority verifies the certificate and not the name.
     let verify = match settings.mode {
         SslMode::VerifyFull => Verify::Name,
@@ -47,7 +47,7 @@ fn config(settings: &Tls) -> Result<ClientConfig, PgError> {
             let verifier =
                 WebPkiServerVerifier::builder_with_provider(Arc::new(roots(&settings.root)?), provider)
                     .build()
-                    .map_err(told)?;
+                    .map_err(tls_error)?;
             builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyName(verifier)))
         }
         Verify::Nothing => {
@@ -58,7 +58,7 @@ fn config(settings: &Tls) -> Result<ClientConfig, PgError> {
         Some((certificate, key)) => {
             let chain = certificates(certificate)?;
             let key = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, error))?;
-            builder.with_client_auth_cert(chain, key).map_err(told)
+            builder.with_client_auth_cert(chain, key).map_err(tls_error)
         }
         None => Ok(builder.with_no_client_auth()),
     }
@@ -75,7 +75,7 @@ fn roots(which: &RootCertificates) -> Result<RootCertStore, PgError> {
     match which {
         RootCertificates::File(path) => {
             for certificate in certificates(path)? {
-                store.add(certificate).map_err(told)?;
+                store.add(certificate).map_err(tls_error)?;
             }
         }
         RootCertificates::Default | RootCertificates::System => {
@@ -94,7 +94,7 @@ fn unreadable(path: &Path, error: impl std::fmt::Display) -> PgError {
     PgError::Tls(format!("cannot read {}: {error}", path.display()))
 }
 
-fn told(error: impl std::fmt::Display) -> PgError {
+fn tls_error(error: impl std::fmt::Display) -> PgError {
     PgError::Tls(error.to_string())
 }
 
